@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from remuda.base.errors import Conflict
 from remuda.client import mirror
 from remuda.client.http import HostClient, connect
+from remuda.specs.places import traits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,20 +17,21 @@ if TYPE_CHECKING:
 _USUAL: Final = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/usr/local/etc/slurm.conf")
 
 
-def check_cluster(host: HostClient) -> None:
+def check_cluster(host: HostClient, backend: str = "slurm") -> None:
     """See that the host asks the cluster that this command means: a host keeps the environment it was started in.
 
     Raises:
         Conflict: it asks another one, or none.
     """
-    mine = os.environ.get("SLURM_CONF", "")
-    view = host.get("/host")
-    theirs = str(view.get("slurm_conf", mine))
-    if not mine or theirs == mine or (not theirs and any(os.path.exists(path) for path in _USUAL)):  # noqa: PTH110
+    name, view = traits(backend).variable, host.get("/host")
+    mine = os.environ.get(name, "")
+    theirs = str(view.get(name.lower(), mine))
+    has_usual = name == "SLURM_CONF" and any(os.path.exists(path) for path in _USUAL)  # noqa: PTH110
+    if theirs == mine or (name == "SLURM_CONF" and not mine) or (not theirs and has_usual):
         return
-    said = f"with SLURM_CONF={theirs}" if theirs else "without SLURM_CONF"
+    said = f"with {name}={theirs}" if theirs else f"without {name}"
     raise Conflict(
-        f"the host (pid {view['pid']}) was started {said}, and here it is {mine}",
+        f"the host (pid {view['pid']}) was started {said}, and here it is {mine or 'not set'}",
         hint="start one with this environment: remuda host stop, then remuda host start; what runs keeps running",
     )
 

@@ -107,8 +107,9 @@ def send(answer: Mapping[str, Any], client: HostClient | None = None, *, repeats
         raise from_json(answer["refused"])
     bodies = [body(one) for one in answer["plans"]]
     host = client or connect()
-    if any(not is_here(one["backend"]) for one in answer["plans"]):
-        check_cluster(host)
+    named = [one["backend"] for one in answer["plans"] if not (one["spec"] or {}).get("kubeconfig")]
+    for backend in dict.fromkeys(name for name in named if not is_here(name)):
+        check_cluster(host, backend)
     if repeats:
         return [reconnect.post(host, "/workloads", bodies[0])]
     return list(host.post("/workloads/batch", {"workloads": bodies}))

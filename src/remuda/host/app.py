@@ -202,6 +202,7 @@ class App:
                 live_tasks=self.service.live_tasks(),
                 reports=asdict(self.reports.counts),
                 slurm_conf=os.environ.get("SLURM_CONF", ""),
+                kubeconfig=os.environ.get("KUBECONFIG", ""),
                 note=note(self.service.still_forgotten()),
             )
 

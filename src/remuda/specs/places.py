@@ -16,6 +16,8 @@ class BackendTraits:
     """What its own tools call an allocation."""
     in_images: bool = False
     """Each task has an image and files of its own: of its user's machine only what the plan carries gets there."""
+    variable: str = "SLURM_CONF"
+    """Of the environment: says which cluster is asked."""
     kill: str = ""
     """The command that ends one by hand; its id follows."""
 
@@ -23,7 +25,7 @@ class BackendTraits:
 BACKENDS: Final = {
     "local": BackendTraits(is_here=True, unit="pid", kill="kill"),
     "slurm": BackendTraits(kill="scancel"),
-    "kubernetes": BackendTraits(in_images=True, unit="Job", kill="kubectl delete job"),
+    "kubernetes": BackendTraits(in_images=True, unit="Job", variable="KUBECONFIG", kill="kubectl delete job"),
 }
 
 

@@ -228,6 +228,8 @@ class HostView(View):
     reports: dict[str, int]
     slurm_conf: str = ""
     """SLURM_CONF of its environment: which cluster it asks; empty where that is not set."""
+    kubeconfig: str = ""
+    """KUBECONFIG of its environment, likewise."""
     note: str = ""
     """What its user should know without having asked; empty: nothing."""
 

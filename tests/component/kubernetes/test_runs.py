@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.conftest import until
 from tests.fakes.kube import KubeBed
+
+from remuda.node.zipapp import deflated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -241,6 +244,52 @@ def test_a_right_that_is_missing_is_told_and_leaves_no_job(jobs: OnJobs) -> None
     jobs.start("#!/bin/bash\ntrue\n", "--max-retries", "0")
     jobs.until_phase("FAILED")
     assert 'User "remuda" cannot create resource "secrets"' in jobs.home.run("explain", "train").stdout
+    assert jobs.items("jobs") == []
+
+
+def test_a_program_that_others_put_there_is_not_started(jobs: OnJobs) -> None:
+    name = f"remuda-node-{deflated()[0]}"
+    data = {"node.pyz": "UEsFBgAAAAAAAAAAAAAAAAAAAAAAAA=="}
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "immutable": True, "binaryData": data}
+    jobs.kubectl("create", "-f", "-", text=json.dumps(other))
+    jobs.start("#!/bin/bash\ntrue\n", "--max-retries", "0")
+    jobs.until_phase("FAILED")
+    assert f"the ConfigMap {name} there is not remuda's" in jobs.home.run("explain", "train").stdout
+    assert jobs.items("jobs") == []
+
+
+def test_a_host_of_another_kubeconfig_is_told_apart(jobs: OnJobs) -> None:
+    jobs.home.run("host", "start", env={"KUBECONFIG": "/elsewhere"})
+    done = jobs.start("#!/bin/bash\ntrue\n", check=False)
+    here = jobs.env["KUBECONFIG"]
+    assert done.returncode == 4
+    assert done.stderr.splitlines()[0].endswith(f"was started with KUBECONFIG=/elsewhere, and here it is {here}")
+    assert jobs.items("jobs") == []
+    jobs.start("#!/bin/bash\ntrue\n", "--kubeconfig", here)
+    jobs.until_phase("DONE")
+
+
+def test_the_next_attempt_goes_where_the_first_went(jobs: OnJobs) -> None:
+    jobs.start(FOREVER)
+    jobs.until_begun()
+    jobs.kubectl("config", "set-context", "--current", "--namespace=elsewhere")
+    jobs.home.run("restart", "train")
+    until(lambda: jobs.run()["attempt"] == 2 and jobs.run()["state"] == "RUNNING", "it runs again")
+    (job,) = json.loads(jobs.kubectl("get", "jobs", "--namespace=default", "-o", "json"))["items"]
+    assert job["metadata"]["name"] == jobs.run()["job_id"]
+    jobs.home.run("stop", "train")
+
+
+def test_a_directory_that_is_gone_ends_nothing(jobs: OnJobs) -> None:
+    jobs.start(FOREVER)
+    jobs.until_begun()
+    jobs.home.kill_host()
+    shutil.rmtree(jobs.home.paths.workloads / "train/script-0")
+    jobs.home.run("status", "train")
+    trouble = jobs.bed.trouble("500", "GET", "/pods", times=2)
+    until(lambda: trouble.times <= 0, "it was asked")
+    assert (jobs.run()["attempt"], jobs.run()["state"]) == (1, "RUNNING")
+    jobs.home.run("stop", "train")
     assert jobs.items("jobs") == []
 
 

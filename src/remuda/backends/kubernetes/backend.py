@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from contextlib import suppress
+import time
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from remuda.backends.kubernetes import config
 from remuda.backends.kubernetes.client import Exists, KubernetesClient
 from remuda.backends.kubernetes.observing import ENDS, JOB, Seen, is_over, is_suspended, moment, observed, vanished
 from remuda.backends.kubernetes.output import LOG, Keeper
+from remuda.backends.kubernetes.places import CLUSTER, sent_anywhere, sent_to, where_of
 from remuda.backends.kubernetes.render import (
     HOME,
     TOKENS,
@@ -32,6 +34,7 @@ from remuda.backends.lastword import buried, with_record
 from remuda.backends.left import EVIDENCE, Left
 from remuda.backends.logs import Logs
 from remuda.backends.reportkey import report_key
+from remuda.backends.rundir import previous_dir
 from remuda.backends.tail import last_text
 from remuda.base.disk.files import write_atomic
 from remuda.base.disk.private import make_private
@@ -39,21 +42,20 @@ from remuda.base.errors import BackendUnreachable, InputError, NotFound, NotPriv
 from remuda.wire.exit import ExitRecord, unseal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
+    from remuda.backends.kubernetes.places import Where
     from remuda.backends.kubernetes.render import Doc, KubernetesSite
     from remuda.wire.place import Place
 
-CLUSTER: Final = "cluster.json"
-"""In the directory of an allocation: where it was sent, as `cluster_of` has it, with context and namespace."""
 _AT_ONCE: Final = 16
 """Requests of one kind under way."""
 _LOOK_AGAIN_S: Final = 1.0
 """Between two looks for a pod whose output is followed."""
 _LAST_OUTPUT_S: Final = 10.0
 """A look waits so long for the output of what has ended; what is left is taken when it is asked for."""
-Where = tuple[tuple[str, str], ...]
-"""A cluster and namespace, as `cluster_of` has them."""
+_REPORTS_S: Final = 30.0
+"""A pod that reaches the host has reported by then."""
 
 
 class KubernetesBackend:
@@ -97,7 +99,7 @@ class KubernetesBackend:
         """
         return render(request, self.site)
 
-    def as_sent(self, rendered: Sequence[Rendered]) -> Sequence[Rendered]:
+    def assent_to(self, rendered: Sequence[Rendered]) -> Sequence[Rendered]:
         """Each is a Job."""
         return rendered
 
@@ -110,13 +112,12 @@ class KubernetesBackend:
         try:
             for call in calls:
                 with suppress(Exists, BackendUnreachable):
-                    await self._client(_where(cluster_of(call))).dry_run("jobs", objects_of(call)[0])
+                    async with self._once(where_of(cluster_of(call))) as client:
+                        await client.dry_run("jobs", objects_of(call)[0])
         except NotFound as error:
             raise InputError(str(error), where="namespace") from error
         except Rejected as error:
             raise InputError(str(error)) from error
-        finally:
-            await self.close()
 
     async def close(self) -> None:
         """Close the connections; a later call opens others."""
@@ -132,9 +133,25 @@ class KubernetesBackend:
             InputError: it is not known here.
         """
         if where not in self._clients:
-            access = config.load(**dict(where), environ=self._environ, home=Path.home())  # type: ignore[arg-type]
-            self._clients[where] = KubernetesClient(access)
+            self._clients[where] = KubernetesClient(self._access(where))
         return self._clients[where]
+
+    def _access(self, where: Where) -> config.Access:
+        return config.load(**dict(where), environ=self._environ, home=Path.home())  # type: ignore[arg-type]
+
+    async def _forget(self, where: Where) -> None:
+        """Read its kubeconfig anew when it is asked again."""
+        if (client := self._clients.pop(where, None)) is not None:
+            await client.close()
+
+    @asynccontextmanager
+    async def _once(self, where: Where) -> AsyncIterator[KubernetesClient]:
+        """The same for one question, as it is asked in loops that end with it."""
+        client = KubernetesClient(self._access(where))
+        try:
+            yield client
+        finally:
+            await client.close()
 
     # --- submitting --------------------------------------------------------------------------------------------------
 
@@ -143,6 +160,7 @@ class KubernetesBackend:
         return await asyncio.gather(*map(self._send, rendered))
 
     async def _send(self, item: Rendered) -> Handle | Exception:
+        where: Where = ()
         try:
             if self.files.is_buried(item.token):
                 return Handle(item.token)
@@ -152,29 +170,43 @@ class KubernetesBackend:
                 client = self._client(where)
                 async with self._lock:
                     if where not in self._has_program:
-                        with suppress(Exists):
-                            await client.create("configmaps", node_program(self.site))
+                        await self._send_program(client)
                         self._has_program.add(where)
                 return Handle(item.token, await self._make(client, item))
         except InputError as error:
-            # Credentials and files may be mended while it waits; nothing of it is the task's own failure.
+            await self._forget(where)  # what is wrong there may be put right meanwhile, and is no failure of the task
             return BackendUnreachable(str(error))
         except RemudaError as error:
             return error
 
+    async def _send_program(self, client: KubernetesClient) -> None:
+        """See that the node program is there, and exactly ours: whoever may write there could have made another."""
+        ours = node_program(self.site)
+        try:
+            await client.create("configmaps", ours)
+        except Exists:
+            name = ours["metadata"]["name"]
+            known = await client.read("configmaps", name) or {}
+            if known.get("binaryData") != ours["binaryData"] or not known.get("immutable"):
+                raise Rejected(
+                    f"the ConfigMap {name} there is not remuda's", hint=f"kubectl delete configmap {name}"
+                ) from None
+
     def _place(self, item: Rendered) -> Where:
-        """Where an allocation goes, and stays, whichever context is current later.
+        """Where an allocation goes, and stays: where the attempt before went, whichever context is current later.
 
         Raises:
             BackendUnreachable: that was written down, and cannot be read.
             InputError: no cluster is known here.
         """
-        with suppress(FileNotFoundError):
-            return _sent(Path(self.files.folder(item.token)) / CLUSTER)
+        before = previous_dir(self.site.workloads, item.token)
+        for folder in (Path(self.files.folder(item.token)), *([before] if before is not None else [])):
+            if (place := sent_to(folder / CLUSTER)) is not None:
+                return place
         said = cluster_of(item)
-        access = self._client(_where(said)).access
+        access = self._access(where_of(said))
         known = {"context": access.name, "namespace": access.namespace}
-        return _where(said | {name: value for name, value in known.items() if value})
+        return where_of(said | {name: value for name, value in known.items() if value})
 
     def _prepare(self, item: Rendered, where: Where) -> None:
         """Write down where it goes before it exists."""
@@ -230,8 +262,8 @@ class KubernetesBackend:
         if not handle.native:
             return
         async with self._room:
-            client = self._client(self._where_of(handle.token))
-            await client.patch("jobs", handle.native, {"spec": {"suspend": False}})
+            for where in self._by_cluster([handle]):
+                await self._client(where).patch("jobs", handle.native, {"spec": {"suspend": False}})
 
     async def find(self, tokens: Sequence[str]) -> Mapping[str, Handle]:
         """Jobs of these tokens. One that is suspended and lacks its Secret is not whole: it is submitted again.
@@ -246,10 +278,10 @@ class KubernetesBackend:
 
     async def _find(self, tokens: Sequence[str]) -> dict[str, Handle]:
         found: dict[str, Handle] = {}
-        for where, mine in self._by_cluster(tokens).items():
+        for where, mine in self._by_cluster(map(Handle, tokens)).items():
             client = self._client(where)
             jobs = Seen(await client.list("jobs", selector(labels_of(self.site))), ()).jobs
-            for token in mine:
+            for token in (handle.token for handle in mine):
                 job = jobs.get(job_name(token))
                 if job is None or not self._is_ours(job, token):
                     continue
@@ -257,18 +289,22 @@ class KubernetesBackend:
                     found[token] = Handle(token, job_name(token))
         return found
 
-    def _by_cluster(self, tokens: Iterable[str]) -> dict[Where, list[str]]:
-        """Where each allocation was sent; those that never were are left out."""
-        found: dict[Where, list[str]] = {}
-        for token in tokens:
-            with suppress(FileNotFoundError):
-                place = self._places.get(token) or _sent(Path(self.files.folder(token)) / CLUSTER)
-                found.setdefault(place, []).append(token)
-                self._places[token] = place
-        return found
+    def _by_cluster(self, handles: Iterable[Handle]) -> dict[Where, list[Handle]]:
+        """Where each allocation was sent; those that never were are left out.
 
-    def _where_of(self, token: str) -> Where:
-        return next(iter(self._by_cluster([token])), ())
+        Where only its directory knew that, and is gone, it was the usual cluster.
+        """
+        found: dict[Where, list[Handle]] = {}
+        for handle in handles:
+            place = self._places.get(handle.token)
+            if place is None:
+                place = sent_to(Path(self.files.folder(handle.token)) / CLUSTER)
+            if place is not None:
+                self._places[handle.token] = place
+            elif not handle.native:
+                continue
+            found.setdefault(place or (), []).append(handle)
+        return found
 
     # --- observing ---------------------------------------------------------------------------------------------------
 
@@ -280,11 +316,13 @@ class KubernetesBackend:
         """
         by_token, seen = {handle.token: handle for handle in handles}, dict[str, Observed]()
         silent: dict[str, RemudaError] = {}
-        for where, tokens in self._by_cluster(by_token).items():
+        for where, mine in self._by_cluster(handles).items():
             try:
-                seen |= await self._look(where, [by_token[token] for token in tokens])
+                seen |= await self._look(where, mine)
             except RemudaError as error:  # others are told of all the same
-                silent |= dict.fromkeys(tokens, error)
+                silent |= dict.fromkeys((handle.token for handle in mine), error)
+                if isinstance(error, InputError):
+                    await self._forget(where)
         if silent and not seen:
             raise next(iter(silent.values()))
         seen |= {token: self._unknown(by_token[token]) for token in by_token.keys() - seen.keys() - silent.keys()}
@@ -310,7 +348,9 @@ class KubernetesBackend:
         job = look.jobs.get(name)
         if job is not None and not self._is_ours(job, handle.token):
             job = None
-        return observed(name, job, look.pod(name), partial(self._last_word, handle.token)) or self._unknown(handle)
+        seen = observed(name, job, look.pod(name), partial(self._last_word, handle.token)) or self._unknown(handle)
+        is_new = seen.native_state == "Running" and 0 <= time.time() - seen.started_at < _REPORTS_S
+        return replace(seen, unread=False) if is_new else seen
 
     def _last_word(self, token: str, message: str) -> ExitRecord | None:
         """The exit record of a termination message, which is kept: the Job goes some day."""
@@ -357,7 +397,7 @@ class KubernetesBackend:
             BackendUnreachable: no answer.
         """
         await asyncio.to_thread(self.files.bury, handle.token)
-        for where in self._by_cluster([handle.token]):
+        for where in self._by_cluster([handle]):
             await self._delete(self._client(where), handle.token, force=force, is_followed=True)
 
     async def _delete(self, client: KubernetesClient, token: str, *, force: bool, is_followed: bool = False) -> None:
@@ -370,8 +410,9 @@ class KubernetesBackend:
             for pod in pods:
                 if is_followed and pod["status"].get("phase") == "Running":
                     await self._keeper.follow(client, pod, token)
-                if force:
-                    await client.delete("pods", pod["metadata"]["name"], uid=pod["metadata"]["uid"], grace_s=1)
+                if force or job is None:  # a Job that was deleted without its pods
+                    meta, grace_s = pod["metadata"], 1 if force else None
+                    await client.delete("pods", meta["name"], uid=meta["uid"], grace_s=grace_s)
             if job is not None and "deletionTimestamp" not in job["metadata"] and not is_over(job):
                 await client.delete("jobs", name, uid=job["metadata"]["uid"])
 
@@ -383,19 +424,11 @@ class KubernetesBackend:
         """
         found = []
         mine = selector(labels_of(self.site, home=False))
-        for where in await asyncio.to_thread(self._known):
-            client = self._client(where)
-            jobs, pods = await asyncio.gather(*(client.list(kind, mine) for kind in ("jobs", "pods")))
-            look = Seen(jobs, pods)
+        for where in await asyncio.to_thread(sent_anywhere, self.site.workloads):
+            async with self._once(where) as client:
+                look = Seen(await client.list("jobs", mine), await client.list("pods", mine))
             found += [stray for name in look.jobs for stray in _strays(name, look)]
         return found
-
-    def _known(self) -> list[Where]:
-        found = dict[Where, None]()
-        for path in self.site.workloads.glob(f"*/*/*/{CLUSTER}"):
-            with suppress(FileNotFoundError, BackendUnreachable):
-                found[_sent(path)] = None
-        return [*found]
 
     async def remove(self, stray: Stray, *, force: bool = False) -> None:
         """End a Job that `list_all` has named.
@@ -403,8 +436,9 @@ class KubernetesBackend:
         Raises:
             BackendUnreachable: no answer.
         """
-        for where in await asyncio.to_thread(self._known):
-            await self._delete(self._client(where), stray.token, force=force)
+        for where in await asyncio.to_thread(sent_anywhere, self.site.workloads):
+            async with self._once(where) as client:
+                await self._delete(client, stray.token, force=force)
 
     # --- the rest ----------------------------------------------------------------------------------------------------
 
@@ -426,7 +460,7 @@ class KubernetesBackend:
     async def _taken(self, handle: Handle, *, follow: bool = False) -> bool:
         """Take what is new of an allocation's output; whether it has ended."""
         name, life = job_name(handle.token), Life.GONE
-        for where in self._by_cluster([handle.token]):
+        for where in self._by_cluster([handle]):
             client = self._client(where)
             job, pods = await asyncio.gather(client.read("jobs", name), client.list("pods", f"{JOB}={name}"))
             look = Seen([job] if job is not None else [], pods)
@@ -442,25 +476,6 @@ class KubernetesBackend:
                 if await self._taken(handle, follow=True):
                     return
             await asyncio.sleep(_LOOK_AGAIN_S)
-
-
-def _where(said: Mapping[str, str]) -> Where:
-    return tuple(sorted(said.items()))
-
-
-def _sent(path: Path) -> Where:
-    """What `CLUSTER` says.
-
-    Raises:
-        FileNotFoundError: it was never sent anywhere.
-        BackendUnreachable: it cannot be read.
-    """
-    try:
-        return _where(json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError, AttributeError) as error:
-        raise BackendUnreachable(f"{path} cannot be read: {error}") from error
 
 
 def _strays(name: str, look: Seen) -> list[Stray]:

@@ -90,9 +90,15 @@ def observed(name: str, job: Doc | None, pod: Doc | None, read: Callable[[str], 
     Returns:
         None where nothing of it is there.
     """
+    is_going = job is None or "deletionTimestamp" in job["metadata"]
+    if (
+        job is not None and is_suspended(job) and not (is_going or is_over(job))
+    ):  # not released yet, or a person holds it
+        held = Observed(Life.PENDING, name, "Suspended", held=True)
+        return held if pod is None else replace(held, life=Life.RUNNING, native_state=ENDS, held=False, unread=True)
     if pod is not None and pod["status"].get("phase") in _OVER:
         return _ended(name, job, pod, read)
-    if job is None or "deletionTimestamp" in job["metadata"]:
+    if job is None or is_going:
         if pod is None and job is None:
             return None
         return Observed(Life.RUNNING, name, ENDS, _node(pod), "its pod ends", unread=True)
@@ -110,8 +116,6 @@ def _node(pod: Doc | None) -> str:
 
 
 def _without_pod(name: str, job: Doc) -> Observed:
-    if is_suspended(job):
-        return Observed(Life.PENDING, name, "Suspended", held=True)
     failing = condition(job, "FailureTarget")
     if failing is not None:  # it is decided, and a moment later the Job says so
         return Observed(Life.RUNNING, name, ENDS, reason=failing.get("message", ""), unread=True)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from contextlib import aclosing, suppress
+from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from remuda.backends.kubernetes.render import CONTAINER
 from remuda.base.disk.private import make_private
-from remuda.base.errors import RemudaError
+from remuda.base.errors import BackendUnreachable, RemudaError
 from remuda.node.capped import CappedFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from remuda.backends.kubernetes.client import KubernetesClient
     from remuda.backends.kubernetes.observing import Doc
     from remuda.backends.left import Left
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 LOG: Final = "child.log"
 AT: Final = "child.log.at"
 """Beside it: of which pod it is, the time of its last line, and how many lines have that time."""
+_FRACTION: Final = re.compile(r"\.(\d+)")
 _MAX_BYTES: Final = 64 << 20
 _FOLLOWS_S: Final = 0.5
 """Before a pod is told to end, so long its follower may take to be there."""
@@ -33,6 +35,7 @@ class Place:
 
     def __init__(self, pod: str = "", at: str = "", count: int = 0) -> None:
         self.pod, self.at, self.count = pod, at, count
+        self._order = _order(at) if at else (0, "")
         self._again = 0
         """Lines of that time that came since it was asked again."""
         self._is_open = False
@@ -41,12 +44,12 @@ class Place:
     def asked(self) -> str:
         """From where on to ask, to the second."""
         self._again, self._is_open = 0, False
-        return f"{self.at[:19]}Z" if self.at else ""
+        return f"{datetime.fromtimestamp(self._order[0], UTC):%Y-%m-%dT%H:%M:%SZ}" if self.at else ""
 
-    def new(self, lines: Iterable[bytes]) -> list[bytes]:
-        """Those that were not taken yet, without their times."""
+    def new(self, block: bytes) -> bytes:
+        """Of lines those that were not taken yet, without their times."""
         found = []
-        for line in lines:
+        for line in BytesIO(block):  # at line feeds alone
             stamp, _, text = line.partition(b" ")
             if self._is_open:
                 text = line
@@ -54,14 +57,19 @@ class Place:
                 continue
             found.append(text)
             self._is_open = not line.endswith(b"\n")
-        return found
+        return b"".join(found)
 
     def _is_news(self, at: str) -> bool:
-        if _order(at) < _order(self.at):
-            return False
         if at != self.at:
-            self.at, self.count, self._again = at, 1, 1
-            return True
+            try:
+                order = _order(at)
+            except ValueError:  # the node says something itself
+                return False
+            if order > self._order:
+                self.at, self._order, self.count, self._again = at, order, 1, 1
+                return True
+            if order < self._order:
+                return False
         self._again += 1
         if self._again <= self.count:
             return False
@@ -69,9 +77,14 @@ class Place:
         return True
 
 
-def _order(at: str) -> tuple[str, str]:
-    """Times of unequal length compared: zeros at the end are left out."""
-    return at[:19], at[20:].rstrip("Z").ljust(9, "0")
+def _order(at: str) -> tuple[int, str]:
+    """A time to compare, in seconds and nine digits: nodes have zones of their own, and may leave zeros out.
+
+    Raises:
+        ValueError: it is none.
+    """
+    fraction = _FRACTION.search(at)
+    return int(datetime.fromisoformat(at).timestamp()), (fraction[1] if fraction else "").ljust(9, "0")
 
 
 class Keeper:
@@ -100,7 +113,10 @@ class Keeper:
             return
         async with self._locks.setdefault(token, asyncio.Lock()):
             folder, name, uid = Path(self._files.folder(token)), pod["metadata"]["name"], pod["metadata"]["uid"]
-            make_private(folder, below=self._files.workloads)
+            try:
+                make_private(folder, below=self._files.workloads)
+            except OSError as error:
+                raise BackendUnreachable(f"cannot write the output of {token}: {error}") from error
             place, log = _read(folder / AT, uid), CappedFile(folder / LOG, _MAX_BYTES)
             if follow:
                 self._followed.add(token)
@@ -111,8 +127,8 @@ class Keeper:
                     async for block in blocks:
                         if here is not None:
                             here.set()
-                        if news := place.new(block.splitlines(keepends=True)):
-                            log.append(b"".join(news))
+                        if news := place.new(block):
+                            log.append(news)
                             _write(folder / AT, place)
             finally:
                 self._followed.discard(token)

@@ -13,12 +13,12 @@ from remuda.backends.rundir import home_of
 from remuda.wire.process import identify
 
 _RUN_DIR = b"REMUDA_RUN_DIR="
-_OF_SLURM = b"SLURM_JOB_ID="
+_OF_OTHERS = (b"SLURM_JOB_ID=", b"REMUDA_NODE=")
 _CHILD = b"child"
 
 
 def list_all() -> list[Stray]:
-    """Every allocation of this user of which a process lives here, but for those that are jobs of Slurm.
+    """Every allocation of this user of which a process lives here, but for those in jobs of Slurm and in pods.
 
     Cost: one or two small files read per process of the user.
     """
@@ -46,11 +46,11 @@ def _pids() -> dict[str, list[int]]:
 
 
 def _stray(token: str, pids: list[int]) -> Stray | None:
-    """None where a process of it is inside a job of Slurm, which is Slurm's to name."""
+    """None where a process of it is inside a job of Slurm or a pod, which others have to name."""
     homes = [""]
     for pid in pids:
         variables = _read(pid, "environ").split(b"\0")
-        if any(variable.startswith(_OF_SLURM) for variable in variables):
+        if any(variable.startswith(_OF_OTHERS) for variable in variables):
             return None
         folders = [_folder_of_program(pid)]
         folders += [variable.removeprefix(_RUN_DIR) for variable in variables if variable.startswith(_RUN_DIR)]

@@ -58,6 +58,10 @@ STUCK = "ImagePullBackOff: Back-off"
 UNPLACED = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/4 nodes: no GPU"}]
 LIVING = {
     "held": (job(suspend=True), (), Observed(Life.PENDING, "j", "Suspended", held=True)),
+    "held by a person while it ends": (
+        job(suspend=True), (pod("Failed", deleted=True, state=done(85)),),
+        Observed(Life.RUNNING, "j", "Terminating", unread=True),
+    ),
     "no pod yet": (
         job(), (),
         Observed(Life.PENDING, "j", "Pending", reason="no pod was made yet (kubectl describe job j says why)"),

@@ -19,18 +19,26 @@ def stamp(tenths: int) -> str:
 @given(TIMES, st.lists(st.integers(0, 40), max_size=6))
 def test_whatever_was_there_when_it_was_asked(times: list[int], cuts: list[int]) -> None:
     lines = [f"{stamp(at)} line {number}\n".encode() for number, at in enumerate(times)]
-    place, taken = Place("u"), list[bytes]()
+    place, taken = Place("u"), b""
     for end in [*sorted(cuts), len(lines)]:
         since = place.asked()
-        there = [line for line in lines[:end] if line[:19].decode() >= since[:19]]
-        taken += place.new(there)
+        taken += place.new(b"".join(line for line in lines[:end] if line[:19].decode() >= since[:19]))
         place = Place(place.pod, place.at, place.count)  # as another host reads it
-    assert b"".join(taken) == b"".join(f"line {number}\n".encode() for number in range(len(lines)))
+    assert taken == b"".join(f"line {number}\n".encode() for number in range(len(lines)))
 
 
 def test_a_line_in_pieces_is_one() -> None:
     place = Place("u")
     place.asked()
-    assert place.new([b"2026-11-01T10:00:00.5Z abc"]) + place.new([b"def 1\n", b"2026-11-01T10:00:01Z g\n"]) == [
-        b"abc", b"def 1\n", b"g\n",
-    ]  # fmt: skip
+    assert place.new(b"2026-11-01T10:00:00.5Z 10%\r20%") + place.new(b"\r30%\n2026-11-01T10:00:01Z g\n") == (
+        b"10%\r20%\r30%\ng\n"
+    )
+
+
+def test_a_node_has_a_zone_of_its_own_and_words_of_its_own() -> None:
+    place = Place("u")
+    place.asked()
+    block = b"2026-11-01T12:00:00.000000001+02:00 a\nunable to retrieve container logs\n"
+    assert place.new(block) == b"a\n"
+    assert place.asked() == "2026-11-01T10:00:00Z"
+    assert place.new(block + b"2026-11-01T12:00:00.000000002+02:00 b\n") == b"b\n"

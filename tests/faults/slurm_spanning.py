@@ -79,7 +79,7 @@ def nothing_left(site: Home, slurm: SlurmBed) -> None:
 def wait_replaced(site: Home, lost: set[str]) -> None:
     def served() -> bool:
         task = site.task("herd", "replica/0")
-        return bool(task["phase"] == "ready" and task["attempt"] == 2)
+        return bool(task["phase"] == "ready" and task["attempt"] >= 2)
 
     try:
         until(served, "it serves again", 180)

@@ -19,14 +19,14 @@ ELSEWHERE: Final = {
     "sessions": "remuda profiler sessions", "setup": "remuda init cluster", "sinfo": "remuda nodes",
     "squeue": "remuda status", "srtctl": "remuda apply", "start": "remuda up", "submit": "remuda run",
     "submit-script": "remuda job submit-script", "top": "remuda status --watch", "train": "remuda run",
-    "sweep": "remuda apply --sweep --dry-run", "unban": "remuda nodes unban", "validate": "remuda config check",
+    "unban": "remuda nodes unban", "validate": "remuda config check",
     "client": "G1", "dashboard": "G10", "data": "G5", "join": "G1", "model": "G3", "queue": "G6", "remote": "S13",
     "sync": "S13", "task": "G6", "tui": "S9", "web": "G10", "workflow": "G7",
     # options
     "--install-completion": "remuda completion bash",
     "--run-id": "the name alone, as in remuda status NAME", "--show-completion": "remuda completion bash",
     "--http-port": "G1", "--model-port": "G1", "--no-daemon": "S13", "--no-sync": "S13", "--remote": "S13",
-    "--remote-dir": "S13", "--remote-python": "S13", "--resilient": "G1", "--sweep": "remuda apply --sweep --dry-run",
+    "--remote-dir": "S13", "--remote-python": "S13", "--resilient": "G1", "--sweep": "remuda apply --sweep",
     # names in Python
     "EKSExecutor": "K2", "LocalProcessExecutor": "remuda.Executor", "ModalSpawnExecutor": "K3",
     "ServerlessExecutor": "remuda.Executor",

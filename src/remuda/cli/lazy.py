@@ -110,7 +110,7 @@ class NearGroup(click.Group, Headed):
         except click.NoSuchOption:
             raise
         except click.UsageError:
-            if Path(args[0]).suffix in _READ:
+            if Path(args[0]).suffix in _READ and not Path(args[0]).exists():
                 raise click.UsageError(f"there is no file {args[0]}, and no such command", ctx) from None
             told = (words.answer(args[0]) if ctx.parent is None else "") or words.near(args[0], self.list_commands(ctx))
             raise click.UsageError(f"No such command {args[0]!r}. {told}".rstrip(), ctx) from None

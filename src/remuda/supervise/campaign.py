@@ -19,6 +19,8 @@ DONE, IS_UP, FAILED = "done", "up", "failed"
 """Outcomes of a row: its job, or all of it, has ended well, it has no job and is up, or neither."""
 CREATE, SUBMIT, TAKE_DOWN, FINISH = "create", "submit", "take down", "finish"
 """What can be done; SUBMIT is for its job, or says that all of it works; what is taken down is so with its job."""
+SWEEP: Final = "sweep"
+"""Kind of the campaigns of `apply --sweep`; the others are pools."""
 GONE: Final = frozenset({"", "DOWN"})
 DOWN_LIMIT_S: Final = 600.0
 """After so long, what does not end gives its place to the next."""

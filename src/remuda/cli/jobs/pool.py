@@ -58,14 +58,14 @@ def pool(file: Path, again: bool, wait: bool, cancel: bool, dry_run: bool, as_js
         say(f"follow it: remuda pool -c {file}; end it: remuda pool -c {file} --cancel")
     else:
         try:
-            rows = _follow(control.follow(host, name, rows))
+            rows = follow(control.follow(host, name, rows))
         except KeyboardInterrupt:
             hint = f"go on: remuda pool -c {file}; or end it: remuda pool -c {file} --cancel"
             raise Interrupted("not waited for; its swarms stay up and their jobs continue", hint=hint) from None
     if as_json:
         print_json(rows)
     else:
-        shown = [[row["name"], _step(row), row["job_id"] or "-", row["reason"]] for row in rows]
+        shown = [[row["name"], step_of(row), row["job_id"] or "-", row["reason"]] for row in rows]
         table(["swarm", "outcome", "job", "reason"], shown)
     return 1 if not cancel and any(row["outcome"] == "failed" for row in rows) else 0
 
@@ -105,7 +105,7 @@ def _job(member: PoolMember) -> str:
     return job.script or f"{job.job}: {job.input} -> {job.output}"
 
 
-def _follow(steps: Iterator[Rows]) -> Rows:
+def follow(steps: Iterator[Rows]) -> Rows:
     """Show each change; the rows at the end."""
     rows: Rows = []
     if is_terminal():
@@ -121,11 +121,12 @@ def _follow(steps: Iterator[Rows]) -> Rows:
             state = [row[name] for name in ("step", "phase", "outcome", "reason")]
             if told.get(row["name"]) != state:
                 told[row["name"]] = state
-                say(f"{row['name']:<20} {_step(row):<9} {row['reason'] or row['told']}".rstrip())
+                say(f"{row['name']:<20} {step_of(row):<9} {row['reason'] or row['told']}".rstrip())
     return rows
 
 
-def _step(row: Mapping[str, Any]) -> str:
+def step_of(row: Mapping[str, Any]) -> str:
+    """How far it is; of what is over, how it ended."""
     return str(row["outcome"] if row["step"] == "over" else row["step"])
 
 
@@ -136,6 +137,6 @@ def _drawing(rows: Rows) -> Any:
     drawn = Table(*_COLUMNS, box=box.SIMPLE_HEAD, pad_edge=False)
     for row in rows:
         reason = row["reason"] or row["told"]
-        cells = (row["name"], _step(row), row["phase"], row["progress"], age(row["since"]), reason[:70])
+        cells = (row["name"], step_of(row), row["phase"], row["progress"], age(row["since"]), reason[:70])
         drawn.add_row(*map(words, cells))
     return drawn

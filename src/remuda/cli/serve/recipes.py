@@ -40,7 +40,7 @@ _of_recipes = together(
     metavar="DIR",
     help="Write the commands and the resolved recipe of --dry-run to DIR.",
 )
-@click.option("--sweep", is_flag=True, help="Fill in the parameters of its section `sweep`; takes --dry-run.")
+@click.option("--sweep", is_flag=True, help="Measure what is not known of its section `sweep`.")
 @click.option("--wait/--no-wait", default=True, help="Wait until the endpoint answers (default), or return at once.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def apply(  # noqa: PLR0913
@@ -67,10 +67,9 @@ def apply(  # noqa: PLR0913
     if sweep:
         from remuda.cli.serve import sweeps
 
-        if not dry_run or write is not None:
-            raise click.UsageError("--sweep shows what would be measured: it takes --dry-run, without --write")
-        sweeps.show(words, as_json=as_json)
-        return 0
+        if write is not None:
+            raise click.UsageError("--sweep is several deployments: it goes without --write")
+        return sweeps.show(words, as_json=as_json) if dry_run else sweeps.run(words, wait=wait, as_json=as_json)
     if wait and not dry_run:
         from remuda.cli.serve import deployed
 

@@ -16,7 +16,7 @@ from remuda.base.disk.files import write_atomic
 from remuda.base.errors import InputError, RemudaError, Unwritable
 from remuda.batch.address import ENDPOINT_FILE
 from remuda.client import mirror
-from remuda.plan.deployment.bench import BENCH, TOLD
+from remuda.plan.deployment.bench import BENCH, TOGETHER, TOLD
 from remuda.plan.deployment.bench import told as told_of
 from remuda.specs.benchmark import BenchmarkSpec
 from remuda.specs.places import is_here
@@ -108,23 +108,26 @@ def _measure(told: Mapping[str, Any], folder: Path) -> int:
     from remuda.client.bench import benchmarks, job
     from remuda.client.jobs import drivers
 
-    spec = BenchmarkSpec.model_validate({**told["load"], "name": told["name"] if is_here(told["backend"]) else ""})
-    key = told.get("key_env", "")
+    asked, is_swept = told.get(TOGETHER, [told]), TOGETHER in told
+    name, key = told["name"] if is_here(told["backend"]) else "", told.get("key_env", "")
+    specs = [BenchmarkSpec.model_validate({**one["load"], "name": name}) for one in asked]
+    spec = specs[0]
     source = (
         benchmarks.source_of_swarm(spec, drivers.say)
         if spec.name
         else benchmarks.EndpointSource(_address(told), spec.model, key, config=told.get("config", ""))
     )
-    plan = scaled(benchmarks.plan_of(spec, [source]), told["requests_each"], told["warmup_each"])
     kept = benchmarks.store()
     found: list[Point] = []
     error: RemudaError | None = None
     try:
-        for point in job.measured(plan, kept, found, again=True):
-            keep(kept, point, folder)
+        for spec, one in zip(specs, asked, strict=True):
+            plan = scaled(benchmarks.plan_of(spec, [source]), one["requests_each"], one["warmup_each"])
+            for point in job.measured(plan, kept, found, again=not is_swept):
+                keep(kept, point, folder)
     except RemudaError as failed:
         error = failed
-    code = error.exit_code if error else job.exit_code(found)
+    code = error.exit_code if error else job.exit_code(found, allow_suspect=is_swept, allow_changed=is_swept)
     verdict = verdict_of(found, code, str(error or ""))
     write_atomic(folder / VERDICT, json.dumps(verdict, indent=1))
     if error:

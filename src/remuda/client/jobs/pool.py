@@ -175,20 +175,23 @@ def _known_earlier(pool: CheckedPool, record: Path) -> dict[str, str]:
 
 def _row(member: PoolMember, facts: Looked, secrets: dict[str, str]) -> dict[str, Any]:
     """What the host is told of one swarm; values of its secrets go to `secrets`."""
-    answer = planning.answered([member.planned], facts)
+    row = row_of(member.planned, facts, secrets)
+    job = _job(member, facts, row["workload"]["endpoint"]) if member.said.job is not None else None
+    more = {"keeps": member.said.stays, "queue_timeout_s": member.said.queue_timeout}
+    return {**row, **more, "address": member.key, "job": job}
+
+
+def row_of(plan: Plan, facts: Looked, secrets: dict[str, str]) -> dict[str, Any]:
+    """What the host is told of a workload of a campaign, and why it would fail; see `_row`."""
+    answer = planning.answered([plan], facts)
     outcome = reason = ""
     if answer["refused"] is not None:
         error = from_json(answer["refused"])
         outcome, reason = "failed", f"{error}" + (f" ({error.hint})" if error.hint else "")
-        answer = planning.answered([member.planned], facts, checked=False)
-    sent = submission.body(answer["plans"][0])
-    secrets |= sent["secrets"]
-    job = _job(member, facts, sent["workload"]["endpoint"]) if member.said.job is not None else None
-    return {
-        "address": member.key, "workload": sent["workload"], "spec": sent["spec"], "job": job,
-        "keeps": member.said.stays, "queue_timeout_s": member.said.queue_timeout,
-        "wait_s": answer["plans"][0]["wait_s"], "outcome": outcome, "reason": reason,
-    }  # fmt: skip
+        answer = planning.answered([plan], facts, checked=False)
+    sent, wait_s = submission.body(answer["plans"][0]), answer["plans"][0]["wait_s"]
+    secrets |= sent.pop("secrets")
+    return {**sent, "wait_s": wait_s, "outcome": outcome, "reason": reason}
 
 
 def _job(member: PoolMember, facts: Looked, endpoint: dict[str, Any]) -> dict[str, Any]:
@@ -219,7 +222,7 @@ def _job(member: PoolMember, facts: Looked, endpoint: dict[str, Any]) -> dict[st
 
 
 def follow(host: HostClient, name: str, rows: Rows) -> Iterator[Rows]:
-    """The rows of a pool after each change, until nothing more is to be done."""
+    """The rows of a campaign after each change, until nothing more is to be done."""
     names = {known for row in rows for known in (row["name"], row["job_id"])}
     ticks, quiet = mirror.ticks(host, names, _TICK_S), 0
     while True:
@@ -233,7 +236,7 @@ def follow(host: HostClient, name: str, rows: Rows) -> Iterator[Rows]:
 
 
 def cancel(host: HostClient, name: str) -> Rows:
-    """Let the host end what is left of a pool.
+    """Let the host end what is left of a campaign.
 
     Raises:
         NotFound: it knows none.

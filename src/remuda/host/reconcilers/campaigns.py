@@ -24,7 +24,7 @@ from remuda.plan.job import SLOTS, filled
 from remuda.plan.model import Role, Workload
 from remuda.store.rows import CampaignItemRow, CampaignRow
 from remuda.supervise import campaign as states
-from remuda.supervise.campaign import ENDING, FAILED, OVER, STARTING, WAITING, WORKING, RowSeen, Step, due
+from remuda.supervise.campaign import ENDING, FAILED, OVER, STARTING, SWEEP, WAITING, WORKING, RowSeen, Step, due
 from remuda.supervise.jobs import ENDED, LOST, UNSEEN
 from remuda.supervise.model import Phase
 from remuda.supervise.reconciler import Due, Moment, Reconciler, Turns
@@ -116,13 +116,16 @@ class Campaigns(Reconciler[str, object]):
         """
         check_name(body.name)
         async with self._alone:
-            _, rows = self._known.get(body.name, (None, []))
+            known, rows = self._known.get(body.name, (None, []))
+            if known is not None and known.kind != body.kind:
+                raise Conflict(f"{body.name!r} is a {known.kind}", hint=f"give the {body.kind} another name")
             before, asked = {row.address: row for row in rows}, {row.address for row in body.rows}
+            ending = f"cancel {body.name}" if body.kind == SWEEP else f"-c {body.document} --cancel"
             for row in rows:
                 if row.state not in (WAITING, OVER) and row.address not in asked:
                     raise Conflict(
                         f"{body.kind} {body.name!r} was asked for otherwise before, and {row.name} is {row.state}",
-                        hint=f"wait for it, or end it: remuda {body.kind} -c {body.document} --cancel",
+                        hint=f"wait for it, or end it: remuda {body.kind} {ending}",
                     )
             made = [self._row(body, number, before) for number in range(len(body.rows))]
             campaign = CampaignRow(body.name, body.kind, body.document, body.bound)

@@ -15,6 +15,8 @@ from remuda.plan.model import FILES_MARK, Command, Endpoint, Group, Replace, Res
 from remuda.specs.deployment import LOADS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from remuda.plan.model import Secret
     from remuda.specs.deployment import DeploymentSpec
 
@@ -23,6 +25,8 @@ BENCH: Final = "bench"
 KEY: Final = "OPENAI_API_KEY"
 TOLD: Final = "deployed.json"
 """File that its driver reads: what is measured, and where."""
+TOGETHER: Final = "together"
+"""Key of it: what several benchmarks measure; points that are known stay as they are, and suspect ones are good."""
 
 
 def with_benchmark(workload: Workload, spec: DeploymentSpec, *, python: str, home: str, cwd: str) -> Workload:
@@ -94,6 +98,24 @@ def told(workload: Workload, spec: DeploymentSpec) -> dict[str, Any]:
         **common, "load": load_words(workload, spec), **key, "config": workload.labels.get(CONFIG, ""),
         "requests_each": bench.num_prompts_mult, "warmup_each": bench.num_warmup_mult,
     }  # fmt: skip
+
+
+def measuring(workload: Workload, asked: Sequence[tuple[DeploymentSpec, int]]) -> Workload:
+    """The workload of a deployment that ends once the points of several benchmarks are there, what is missing measured.
+
+    Args:
+        workload: of one of them, accepted.
+        asked: those that differ in nothing but the benchmark, and how often each load is to be measured.
+    """
+    loads = [told(workload, spec) for spec, _ in asked]
+    for one, (_, repeats) in zip(loads, asked, strict=True):
+        one["load"]["repeats"] = repeats
+    files = {TOLD: json.dumps({**loads[0], TOGETHER: loads}, indent=1)}
+    bench = next(group for group in workload.groups if group.name == BENCH)
+    bench = bench.model_copy(update={"command": bench.command.model_copy(update={"files": files})})
+    groups = tuple(bench if group.name == BENCH else group for group in workload.groups)
+    # One that has ended is never the answer: what it did not measure is asked of the next.
+    return workload.model_copy(update={"groups": groups, "digest": workload.uid})
 
 
 def _key(spec: DeploymentSpec) -> dict[str, Secret]:

@@ -222,6 +222,18 @@ async def test_what_failed_begins_anew_and_what_is_done_stays(site: Site) -> Non
     assert len(site.bed.backend.made) == made, "nothing is done twice"
 
 
+async def test_a_sweep_is_no_pool_and_says_how_it_is_ended(site: Site) -> None:
+    sweep = site.body("a").model_copy(update={"kind": "sweep"})
+    await site.campaigns.begin(sweep)
+    with pytest.raises(Conflict, match="'p' is a sweep") as told:
+        await site.campaigns.begin(site.body("a"))
+    assert told.value.hint == "give the pool another name"
+    await site.go(1)
+    with pytest.raises(Conflict, match="sweep 'p' was asked for otherwise before, and a is ") as told:
+        await site.campaigns.begin(site.body("a", tag="2").model_copy(update={"kind": "sweep"}))
+    assert told.value.hint == "wait for it, or end it: remuda sweep cancel p"
+
+
 async def test_one_that_would_fail_is_told_and_the_others_go_on(site: Site) -> None:
     body = site.body("a", "b")
     body.rows[0].outcome, body.rows[0].reason = FAILED, "there is no model 'x'"

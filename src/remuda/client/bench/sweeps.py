@@ -1,0 +1,85 @@
+"""Sweeps: their points and what of them is known, and the deployments that measure the others, for the host."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from remuda.bench.judging.verdict import INVALID
+from remuda.client import reconnect
+from remuda.client.bench import benchmarks
+from remuda.client.bench.deployed import addresses
+from remuda.client.cluster_match import check_cluster
+from remuda.client.jobs.pool import row_of
+from remuda.look import planning
+from remuda.look.kinds.deployment import draft_of
+from remuda.plan.deployment.bench import measuring
+from remuda.supervise.campaign import DONE, SWEEP
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from remuda.client.http import HostClient
+    from remuda.look.facts import Looked
+    from remuda.plan.compile import Plan
+    from remuda.specs.recipe.load import Recipe
+
+    Planned = Mapping[str, Sequence[tuple[Recipe, Plan]]]
+    Points = Sequence[Mapping[str, Any]]
+
+KNOWN: Final = "known"
+"""State of a point that is not measured any more."""
+
+
+def points_of(planned: Planned) -> list[dict[str, Any]]:
+    """Every load of every recipe, and what is known of it: its points that count, as for `bench`."""
+    names, found = _names(planned), list[dict[str, Any]]()
+    for config, recipe, plan in ((config, *one) for config, together in planned.items() for one in together):
+        point = recipe.point
+        assert point is not None
+        words = " ".join(filter(None, (recipe.selector, point.label)))
+        about: dict[str, Any] = {"parameters": words, "params": dict(point.params)}
+        about |= {"deployment": names[config], "repeats": point.repeats, "max_running": point.max_running}
+        found += [{**about, "load": load.label, "address": at} for load, at in addresses(plan).items()]
+    there: dict[str, list[str]] = {}
+    for stored in benchmarks.store().points():
+        there.setdefault(stored.id, []).extend([stored.name] if stored.verdict != INVALID else [])
+    for one in found:
+        known = there.get(one["address"], [])
+        one.update(points=known, state=KNOWN if len(known) >= one["repeats"] else "in part" if known else "new")
+    return found
+
+
+def _names(planned: Planned) -> dict[str, str]:
+    """Config -> name of its deployment."""
+    size = next(size for size in range(6, 33) if len({config[:size] for config in planned}) == len(planned))
+    names = {config: together[0][1].workload.name[: 62 - size] for config, together in planned.items()}
+    return {config: f"{name}-{config[:size]}" for config, name in names.items()}
+
+
+def begin(planned: Planned, points: Points, facts: Looked, host: HostClient) -> dict[str, Any]:
+    """Hand a sweep to the host, which carries it out; the campaign that it is.
+
+    Raises:
+        Conflict: a deployment of it is up that was asked for otherwise, or the host asks another cluster.
+        InputError: a secret is missing.
+    """
+    (recipe, first), secrets = next(iter(planned.values()))[0], dict[str, str]()
+    if not first.workload.is_here:
+        check_cluster(host)
+    rows = []
+    for config, name in _names(planned).items():
+        plan = planning.plan("deployment", draft_of(planned[config][0][0], name), facts)
+        asked = [(one.spec, each.point.repeats) for each, one in planned[config] if each.point is not None]
+        row = row_of(replace(plan, workload=measuring(plan.workload, asked)), facts, secrets)
+        mine = [one for one in points if one["deployment"] == name]
+        said = json.dumps([[one["address"], one["repeats"]] for one in mine])
+        row["address"] = hashlib.sha256(said.encode()).hexdigest()[:16]
+        rows.append(row | ({"outcome": DONE, "reason": ""} if all(one["state"] == KNOWN for one in mine) else {}))
+    body = {
+        "name": first.workload.name, "kind": SWEEP, "document": recipe.loaded.file, "rows": rows, "again": True,
+        "bound": min(one["max_running"] for one in points), "secrets": secrets,
+    }  # fmt: skip
+    return dict(reconnect.post(host, "/campaigns", body))

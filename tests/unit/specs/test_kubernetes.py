@@ -50,13 +50,13 @@ def test_flags_win() -> None:
     ("line", "said"),
     [
         ("queue: q", "train.yaml:8:3: unknown key 'queue'"),
-        ("namespace: A b", "train.yaml:8:3: `namespace` must be a name that Kubernetes takes, not 'A b'"),
-        ("service_account: -x", "train.yaml:8:3: `service_account` must be a name that Kubernetes takes, not '-x'"),
+        ("namespace: A b", "train.yaml:8:14: `namespace` must be a name that Kubernetes takes, not 'A b'"),
+        ("service_account: -x", "train.yaml:8:20: `service_account` must be a name that Kubernetes takes, not '-x'"),
         (
             "image_pull_secrets: [a, B]",
-            "train.yaml:8:3: `image_pull_secrets` must be a name that Kubernetes takes, not 'B'",
+            "train.yaml:8:23: `image_pull_secrets` must be a name that Kubernetes takes, not 'B'",
         ),
-        ("image: a b", "train.yaml:5:3: `image` must be an image of a registry, not 'a b'"),
+        ("image: a b", "train.yaml:5:10: `image` must be an image of a registry, not 'a b'"),
     ],
 )
 def test_what_is_wrong_is_told_where_it_stands(line: str, said: str) -> None:

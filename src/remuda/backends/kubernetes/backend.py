@@ -99,7 +99,7 @@ class KubernetesBackend:
         """
         return render(request, self.site)
 
-    def assent_to(self, rendered: Sequence[Rendered]) -> Sequence[Rendered]:
+    def as_sent(self, rendered: Sequence[Rendered]) -> Sequence[Rendered]:
         """Each is a Job."""
         return rendered
 

@@ -11,8 +11,9 @@ from remuda.base.units import parse_size
 from remuda.plan.compile import UID, Plan, copy_of
 from remuda.plan.model import INDEX_MARK, MEETING_PORT_MARK, Command, Kind, Role, Secret, Workload
 from remuda.plan.placing.seats import most_on_one, node_counts, seated
-from remuda.plan.run import asked_pools, local_place, notes_of, script_group, slurm_place
-from remuda.specs.places import is_here
+from remuda.plan.run import asked_pools, carried, notes_of, place_of, refuse_elsewhere, script_group
+from remuda.specs.kubernetes import KubernetesFields
+from remuda.specs.places import in_images, is_here
 from remuda.specs.run import RunSpec
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _OF_RUN: Final = (
     "env", "max_retries", "heal_after", "quick_failure", "heartbeat_interval", "heartbeat_grace", "progress_stall",
     "backoff_base", "backoff_max", "kill_grace", "gpu_check", "profile", "partitions", "gpu_type", "cpus_per_task",
     "mem", "time_limit", "account", "qos", "constraint", "reservation", "exclude_nodes", "node_list", "sbatch_args",
-    "modules", "preamble", "python",
+    "modules", "preamble", "python", *KubernetesFields.model_fields,
 )  # fmt: skip
 """Fields that mean for a rank what they mean for a run."""
 _FIELDS: Final = {"gpus": "resources.gpus"}
@@ -50,15 +51,19 @@ def compile_gang(draft: Draft[GangSpec], context: Context, facts: PlanFacts) -> 
     """Plan a gang: one group with a task for each rank, which is looked after as a run is.
 
     Raises:
-        InputError: no partition has room for it, or its nodes cannot be counted; `where` is the field.
+        InputError: no partition has room for it, its nodes cannot be counted, it has no image; `where` is the field.
         BackendUnreachable: its partition is to be chosen, and the cluster does not answer.
     """
     spec = draft.spec
     copy = copy_of(context, draft.name, draft.script) if draft.script else ""
-    pools, nodes, notes = ((), 0, notes_of(_run(spec), "local")) if is_here(spec.backend) else _places(spec, facts)
+    is_apart = in_images(spec.backend)
+    refuse_elsewhere(spec, spec.backend)
+    has_pools = not (is_apart or is_here(spec.backend))
+    pools, nodes, notes = _places(spec, facts) if has_pools else ((), 0, notes_of(_run(spec), spec.backend))
     workload = plan_gang(
         spec, context, name=draft.name, copy=copy, spec_file=draft.loaded.file, pools=pools, nodes=nodes
     )
+    workload = carried(workload, spec, draft.text) if is_apart else workload
     folder = own_rendezvous(workload)
     files = {**({copy: draft.text} if copy else {}), **({f"{folder}/": ""} if folder else {})}
     return Plan(workload.model_copy(update={"files": files}), spec, (*_notes(spec), *notes), draft)
@@ -119,7 +124,8 @@ def own_rendezvous(workload: Workload) -> str:
 def _notes(spec: GangSpec) -> Iterator[str]:
     """What the user should know."""
     if spec.rendezvous and not spec.rendezvous.startswith("file://") and not spec.secret_env and not spec.env:
-        yield f"ranks look for the credentials of {spec.rendezvous} in their home directory; others go by secret_env"
+        where = "the pod and its service account" if in_images(spec.backend) else "their home directory"
+        yield f"ranks look for the credentials of {spec.rendezvous} in {where}; others go by secret_env"
 
 
 def plan_gang(
@@ -156,13 +162,12 @@ def plan_gang(
         secret_env={key: Secret(file=source.file, env=source.env) for key, source in spec.secret_env.items()},
         cwd=str(PurePosixPath(context.cwd, spec.workdir or "")),
     )
-    cwd = command.cwd
     return Workload(
         name=name,
         kind=Kind.GANG,
         uid=UID,
         backend=spec.backend,
-        place=local_place(context) if is_here(spec.backend) else slurm_place(_run(spec), context, (), cwd),
+        place=place_of(_run(spec), spec.backend, context, command.cwd),
         groups=(_ranks(spec, command, pools),),
         pack=seated(RANK, spec.ranks, nodes, spec.resources.gpus) if nodes else None,
         run_dir=run_dir,

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from remuda.plan.compile import Draft, PlanFacts
     from remuda.plan.context import Context
+    from remuda.specs.gang import GangSpec
     from remuda.specs.reading.sbatch_options import Takes
     from remuda.specs.run import RunSpec
 
@@ -102,7 +103,7 @@ def compile_run(draft: Draft[RunSpec], context: Context, facts: PlanFacts) -> Pl
         directives=head.options, spec_file=draft.loaded.file,
     )  # fmt: skip
     if in_images(backend):
-        workload = _carried(workload, spec, draft.text)
+        workload = carried(workload, spec, draft.text)
     workload = workload.model_copy(update={"files": {copy_of(context, draft.name, draft.script): draft.text}})
     return Plan(workload, spec, (*head.notes, *notes_of(spec, backend, head.options), *notes), draft)
 
@@ -157,8 +158,7 @@ def plan_run(
         kind=Kind.RUN,
         uid=UID,
         backend=backend,
-        place=kubernetes_place(spec, context) if in_images(backend) else local_place(context) if is_here(backend)
-        else slurm_place(spec, context, directives, cwd),
+        place=place_of(spec, backend, context, cwd, directives),
         groups=(_in_array(script_group(spec, command, pools), spec),),
         run_dir=context.run_dir(name),
         spec_file=spec_file or spec.script,
@@ -167,15 +167,19 @@ def plan_run(
     )  # fmt: skip
 
 
-def _carried(workload: Workload, spec: RunSpec, text: str) -> Workload:
-    """A run whose script travels with the plan into an image, which has nothing else of its user's machine."""
-    group = workload.group(SCRIPT)
-    file = re.sub(r"[^\w.-]|^\.", "_", PurePosixPath(group.command.argv[0]).name)
-    command = group.command.model_copy(update={
-        "argv": (f"{FILES_MARK}/{file}", *spec.args), "files": {file: text}, "image": spec.image or "",
-        "env": {key: value for key, value in group.command.env.items() if key != SCRIPT_DIR}, "cwd": spec.workdir or "",
-    })  # fmt: skip
-    return workload.model_copy(update={"groups": (group.model_copy(update={"command": command}),)})
+def carried(workload: Workload, spec: RunSpec | GangSpec, text: str) -> Workload:
+    """What runs in an image, which has nothing of its user's machine: a script travels with the plan."""
+    (group,) = workload.groups
+    command = group.command
+    changes: dict[str, object] = {
+        "env": {key: value for key, value in command.env.items() if key != SCRIPT_DIR},
+        "image": spec.image or "", "cwd": spec.workdir or "",
+    }  # fmt: skip
+    if text:
+        file = re.sub(r"[^\w.-]|^\.", "_", PurePosixPath(command.argv[0]).name)
+        changes |= {"argv": (f"{FILES_MARK}/{file}", *command.argv[1:]), "files": {file: text}}
+    group = group.model_copy(update={"command": command.model_copy(update=changes)})
+    return workload.model_copy(update={"groups": (group,)})
 
 
 def _in_array(group: Group, spec: RunSpec) -> Group:
@@ -297,6 +301,15 @@ def _replace(spec: RunSpec) -> Replace:
     )
 
 
+def place_of(
+    spec: RunSpec, backend: str, context: Context, cwd: str, directives: tuple[str, ...] = ()
+) -> dict[str, object]:
+    """The settings that only the backend understands."""
+    if in_images(backend):
+        return kubernetes_place(spec, context)
+    return local_place(context) if is_here(backend) else slurm_place(spec, context, directives, cwd)
+
+
 def slurm_place(spec: RunSpec, context: Context, directives: tuple[str, ...], cwd: str) -> dict[str, object]:
     """The settings that only Slurm understands; what is empty is left out."""
     said = {name: value for name, value in alike(SlurmPlace, spec).items() if value is not None}
@@ -352,7 +365,7 @@ def refuse_nodes(spec: RunSpec, backend: str) -> None:
                          where="nodes")  # fmt: skip
 
 
-def refuse_elsewhere(spec: RunSpec, backend: str) -> None:
+def refuse_elsewhere(spec: RunSpec | GangSpec, backend: str) -> None:
     """A pod needs an image, and nothing else reads what is said of pods.
 
     Raises:
@@ -360,12 +373,12 @@ def refuse_elsewhere(spec: RunSpec, backend: str) -> None:
     """
     if in_images(backend):
         if not spec.image:
-            raise InputError("a run on Kubernetes needs an image", where="image",
+            raise InputError(f"a {spec.kind} on Kubernetes needs an image", where="image",
                              hint="--image registry/name:tag, with Python 3.9 or newer in it")  # fmt: skip
         if spec.profile:
             raise InputError("recordings of GPUs do not come back from pods yet", hint="leave it out", where="profile")
         return
     for name in KubernetesFields.model_fields:
         if name in spec.model_fields_set:
-            raise InputError(f"`{name}` is for runs on Kubernetes, and this one is on {backend}",
+            raise InputError(f"`{name}` is for {spec.kind}s on Kubernetes, and this one is on {backend}",
                              hint="add --backend kubernetes, or leave it out", where=name)  # fmt: skip

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from remuda.specs.kubernetes import KubernetesFields
 from remuda.specs.run import Names, RunName, check_backoff
 from remuda.specs.strict import (
     Env,
@@ -37,7 +38,7 @@ class GangResources(Strict):
     """GPUs of each rank. On this machine all ranks get theirs in one step, or the gang is refused."""
 
 
-class GangSpec(Strict):
+class GangSpec(KubernetesFields):
     """Ranks that train together over an object store. A document says `kind: gang`: nothing else tells."""
 
     kind: Literal["gang"] = "gang"
@@ -63,19 +64,21 @@ class GangSpec(Strict):
     rendezvous: Text | None = Field(
         default=None, json_schema_extra={"derived": "`file://` and the folder `rendezvous` of the run directory"}
     )
-    """URL of the folder or bucket where ranks meet, which all of them reach (`file://`, `s3://`, `gs://`, `az://`)."""
+    """URL of the folder or bucket where ranks meet, which all of them reach (`file://`, `s3://`, `gs://`, `az://`). On
+    Kubernetes it must be said, and no `file://`."""
     run_id: Text | None = Field(default=None, json_schema_extra={"derived": "the name"})
     """Training run ID in the rendezvous. A gang with the same ID resumes its training."""
     quorum: int | None = Field(default=None, ge=1, json_schema_extra={"derived": "all ranks"})
     """Ranks that suffice to train on without the others: the gang is degraded until those are back."""
     assemble: Seconds = 600.0
-    """On Slurm, of an `elastic` gang: time in which fewer than `quorum` ranks run while others are in the queue, after
-    which all give their GPUs back and wait a random time, longer each time. 0: never."""
+    """On Slurm and Kubernetes, of an `elastic` gang: time in which fewer than `quorum` ranks run while others are in
+    the queue, after which all give their GPUs back and wait a random time, longer each time. 0: never."""
     mode: Literal["elastic", "rigid"] = "elastic"
     """`elastic`: a rank that fails is restarted and joins the others. `rigid`: all ranks restart when one fails."""
     backend: Literal["local", "slurm", "kubernetes"] = "local"
     """Backend to run on: `local` for this machine; `slurm`, where each rank of an `elastic` gang is a job, and a
-    `rigid` one is one job. `kubernetes` cannot be chosen yet."""
+    `rigid` one is one job; `kubernetes`, where each rank is a Job, and none is `rigid`. With `type` in a mapping,
+    fields of Kubernetes may stand beside it."""
     timeout: Seconds = 0.0
     """Time limit of the gang, after which it fails and all ranks end. 0: none."""
 
@@ -107,14 +110,14 @@ class GangSpec(Strict):
     partitions: Names = ()
     """On Slurm: partitions to use, the preferred one first; unset: all that fit."""
     gpu_type: Text | None = None
-    """On Slurm: kind of GPU, e.g. `a100`; unset: any."""
+    """Kind of GPU, e.g. `a100`, on Kubernetes as the label of nodes says it; unset: any. Not used on this machine."""
     cpus_per_task: int | None = Field(default=None, ge=1)
-    """On Slurm: CPUs of each rank; unset: the scheduler's default."""
+    """On Slurm and Kubernetes: CPUs of each rank; unset: the scheduler's default."""
     mem: Size | None = None
-    """On Slurm: memory of each rank, e.g. `64GB`; unset: the scheduler's default."""
+    """On Slurm and Kubernetes: memory of each rank, e.g. `64GB`; unset: the scheduler's default."""
     time_limit: Seconds = 0.0
-    """On Slurm: time limit of one attempt, after which the rank, or all of a `rigid` gang, is restarted; 0: the
-    partition's limit."""
+    """On Slurm and Kubernetes: time limit of one attempt, after which the rank, or all of a `rigid` gang, is restarted;
+    0: the partition's limit."""
     account: Text | None = None
     """On Slurm: account to charge."""
     qos: Text | None = None
@@ -136,7 +139,7 @@ class GangSpec(Strict):
     python: Text | None = Field(
         default=None, json_schema_extra={"derived": "remuda's own where nodes can see it, else `python3`"}
     )
-    """On Slurm: Python 3.9 or newer for remuda's helper on the nodes."""
+    """On Slurm and Kubernetes: Python 3.9 or newer for remuda's helper, on the nodes or in the image."""
 
     @field_validator("rendezvous")
     @classmethod
@@ -180,8 +183,7 @@ class GangSpec(Strict):
             sentence = "`assemble` is for ranks that begin one by one, and those of a `rigid` gang begin together"
             raise contradiction("assemble", sentence, "leave one of the two out")
         if self.backend == "kubernetes":
-            hint = "leave `backend` out: it runs on this machine"
-            raise contradiction("backend", f"a gang cannot be run on {self.backend} yet", hint)
+            self._check_apart()
         if self.ranks_per_node and self.backend == "slurm" and self.mode != "rigid":
             sentence = "`ranks_per_node` is for ranks that share a job, and those of an `elastic` gang do not"
             raise contradiction("ranks_per_node", sentence, "leave it out, or set `mode: rigid`")
@@ -190,7 +192,19 @@ class GangSpec(Strict):
             raise contradiction(said, "a gang needs one of `script` (a file) and `command` (what would be typed)")
         if self.quorum is not None and self.quorum > self.ranks:
             raise contradiction("quorum", f"`quorum` is {self.quorum}, and there are {self.ranks} ranks")
+        if self.gpu_type and not self.resources.gpus:
+            raise contradiction("gpu_type", "`gpu_type` says which GPUs, but ranks have none", "add --gpus 1")
         if twice := sorted(self.env.keys() & self.secret_env.keys()):
             raise contradiction("secret_env", f"{twice[0]} is in `env` and in `secret_env`", "leave it out of `env`")
         check_backoff(self.backoff_base, self.backoff_max)
         return self
+
+    def _check_apart(self) -> None:
+        """Refuse what ranks that begin one by one, and share no files, cannot do."""
+        if self.mode == "rigid":
+            sentence = "the ranks of a `rigid` gang begin together, and on Kubernetes they begin one by one"
+            raise contradiction("mode", sentence, "leave `mode` out, or set `backend: slurm`")
+        if urlsplit(self.rendezvous or "file:").scheme == "file":
+            sentence = "ranks on Kubernetes share no files: they need a `rendezvous` in an object store"
+            hint = "set it to a URL that begins with s3://, gs:// or az://"
+            raise contradiction("rendezvous" if self.rendezvous else "backend", sentence, hint)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import given
@@ -12,15 +12,24 @@ from hypothesis import strategies as st
 
 from remuda.backends.base import Request, TaskKey, make_token
 from remuda.backends.local.render import LocalSite, render
-from remuda.base.errors import Conflict
+from remuda.base.errors import Conflict, InputError
 from remuda.look.allocate import devices_by_task, with_devices
-from remuda.plan.compile import accept
+from remuda.plan.compile import Draft, Plan, accept
 from remuda.plan.context import Context
-from remuda.plan.gang import gang_name, plan_gang
-from remuda.plan.model import Kind, Role, Workload
+from remuda.plan.gang import compile_gang, gang_name, plan_gang
+from remuda.plan.model import FILES_MARK, INDEX_MARK, Kind, Role, Workload
 from remuda.specs.gang import GangSpec
+from remuda.specs.reading.load import build
+from remuda.specs.reading.resolve import Override
 
+if TYPE_CHECKING:
+    from remuda.plan.compile import PlanFacts
+    from remuda.specs.reading.load import Loaded
+
+CONTEXT = Context(cwd="/here", state="/h")
 SITE = LocalSite(Path("/h/workloads"), Path("/h/node.pyz"), "python3", Path("/h/host.json"), Path("/ports"))
+
+APART: dict[str, Any] = {"backend": "kubernetes", "image": "r/t:1", "rendezvous": "s3://b/x"}
 
 
 def plan(name: str = "g", gpus: tuple[str, ...] = (), copy: str = "", now: float = 1000.0, **fields: Any) -> Workload:
@@ -71,6 +80,7 @@ def test_one_group_of_ranks() -> None:
         pytest.param({"backend": "slurm", "assemble": "5m"}, 300.0, id="as said"),
         pytest.param({"backend": "slurm", "assemble": 0}, 0.0, id="never"),
         pytest.param({"backend": "slurm", "mode": "rigid"}, 0.0, id="rigid"),
+        pytest.param({**APART, "assemble": "5m"}, 300.0, id="Kubernetes"),
         pytest.param({"assemble": "5m"}, 0.0, id="here all have their GPUs at once"),
     ],
 )
@@ -122,6 +132,61 @@ def test_a_rank_that_sees_its_own_gpus_only_counts_them_from_0() -> None:
     told = [child(workload, rank)["env"] for rank in range(2)]
     assert [(env["CUDA_VISIBLE_DEVICES"], env["LOCAL_RANK"]) for env in told] == [("0", "0"), ("1", "0")]
     assert {env["MASTER_PORT"] for env in told} == {"29500"}, "the document may say otherwise"
+
+
+def compiled(text: str = "", **fields: Any) -> Plan:
+    """A gang on Kubernetes, of what a document says; `text` is its script."""
+    said = [Override(key, value, f"--{key}") for key, value in {"kind": "gang", "ranks": 2, **APART, **fields}.items()]
+    loaded = cast("Loaded[GangSpec]", build(None, [one for one in said if one.value is not None]))
+    facts = cast("PlanFacts", None)
+    return compile_gang(Draft(loaded, "g", "/here/a train.py" if text else "", text), CONTEXT, facts)
+
+
+def test_a_command_runs_in_the_image_as_it_is() -> None:
+    planned = compiled(command=["python", "train.py"], namespace="ml", kubeconfig="k", env={"A": "1"})
+    workload = planned.workload
+    (group,) = workload.groups
+    assert workload.place == {"kubeconfig": "/here/k", "namespace": "ml"}
+    assert (group.command.argv, group.command.image, group.command.cwd) == (("python", "train.py"), "r/t:1", "")
+    assert (group.command.files, workload.files, planned.notes) == ({}, {}, ())
+    assert group.command.env == {
+        "A": "1", "RANK": INDEX_MARK, "WORLD_SIZE": "2", "REPLICA_RANK": INDEX_MARK, "REPLICA_COUNT": "2",
+        "RUN_ID": "g", "REMUDA_RENDEZVOUS": "s3://b/x",
+    }  # fmt: skip
+
+
+def test_a_script_travels_into_the_image() -> None:
+    planned = compiled("#!/bin/sh\n", script="a train.py", args=["x"], workdir="/data", partitions=["p"], mem="1GB")
+    (group,) = planned.workload.groups
+    assert group.command.argv == (f"{FILES_MARK}/a_train.py", "x")
+    assert (group.command.files, group.command.cwd) == ({"a_train.py": "#!/bin/sh\n"}, "/data")
+    assert [*planned.workload.files.values()] == ["#!/bin/sh\n"]
+    assert planned.notes == (
+        "ranks look for the credentials of s3://b/x in the pod and its service account; others go by secret_env",
+        "--partitions: not used on Kubernetes",
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "message", "hint"),
+    [
+        pytest.param(
+            {"image": None}, "a gang on Kubernetes needs an image",
+            "--image registry/name:tag, with Python 3.9 or newer in it", id="image",
+        ),
+        pytest.param(
+            {"profile": "10Hz"}, "recordings of GPUs do not come back from pods yet", "leave it out", id="recordings"
+        ),
+        pytest.param(
+            {"backend": "local"}, "`image` is for gangs on Kubernetes, and this one is on local",
+            "add --backend kubernetes, or leave it out", id="image elsewhere",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_refused_of_images(fields: dict[str, Any], message: str, hint: str) -> None:
+    with pytest.raises(InputError) as caught:
+        compiled(command=["true"], **fields)
+    assert (caught.value.message.partition(": ")[2], caught.value.hint) == (message, hint)
 
 
 @given(ranks=st.integers(1, 40), attempt=st.integers(1, 5))

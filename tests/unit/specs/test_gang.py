@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 HEAD = "kind: gang\nranks: 4\n"
 GOOD = f"{HEAD}script: train.py\n"
+APART = "ranks on Kubernetes share no files: they need a `rendezvous` in an object store"
+OBJECTS = "set it to a URL that begins with s3://, gs:// or az://"
 
 
 def load(text: str) -> GangSpec:
@@ -60,8 +62,32 @@ def load(text: str) -> GangSpec:
             "leave one of the two out", id="assemble",
         ),
         pytest.param(
-            f"{GOOD}backend: kubernetes\n", "gang.yaml:4:1: a gang cannot be run on kubernetes yet",
-            "leave `backend` out: it runs on this machine", id="kubernetes",
+            f"{GOOD}backend: kubernetes\nmode: rigid\n",
+            "gang.yaml:5:1: the ranks of a `rigid` gang begin together, and on Kubernetes they begin one by one",
+            "leave `mode` out, or set `backend: slurm`", id="rigid on Kubernetes",
+        ),
+        pytest.param(
+            f"{GOOD}backend: kubernetes\n", f"gang.yaml:4:1: {APART}", OBJECTS, id="no place to meet on Kubernetes",
+        ),
+        pytest.param(
+            f"{GOOD}rendezvous: file:///x\nbackend: kubernetes\n", f"gang.yaml:4:1: {APART}", OBJECTS,
+            id="files on Kubernetes",
+        ),
+        pytest.param(
+            f"{GOOD}rendezvous: FILE:///x\nbackend: {{type: kubernetes, image: r/t}}\n", f"gang.yaml:4:1: {APART}",
+            OBJECTS, id="files in capitals",
+        ),
+        pytest.param(
+            f"{GOOD}backend: {{type: kubernetes, imago: r/t}}\n", "gang.yaml:4:29: unknown key 'imago'",
+            "did you mean 'image'?", id="a field of Kubernetes",
+        ),
+        pytest.param(
+            f"{GOOD}backend: {{type: kube}}\n",
+            "gang.yaml:4:17: `backend` must be one of local, slurm, kubernetes, not kube", "", id="backend",
+        ),
+        pytest.param(
+            f"{GOOD}gpu_type: a100\n", "gang.yaml:4:1: `gpu_type` says which GPUs, but ranks have none",
+            "add --gpus 1", id="kind of no GPU",
         ),
         pytest.param(
             f"{GOOD}quorum: 5\n", "gang.yaml:4:1: `quorum` is 5, and there are 4 ranks", "", id="quorum too large"
@@ -135,3 +161,10 @@ def test_defaults() -> None:
     said: Mapping[str, object] = spec.model_dump(exclude_defaults=True)
     assert said == {"ranks": 4, "script": "train.py"}
     assert (spec.mode, spec.backend, spec.resources.gpus, spec.max_retries) == ("elastic", "local", 0, 10)
+
+
+def test_fields_of_kubernetes_stand_beside_its_name_or_alone() -> None:
+    rest = "rendezvous: s3://b/x\nkubeconfig: k\n"
+    beside = load(f"{GOOD}{rest}backend: {{type: kubernetes, image: r/t:1, node_selector: {{a: b}}}}\n")
+    assert beside == load(f"{GOOD}{rest}backend: kubernetes\nimage: r/t:1\nnode_selector: [a=b]\n")
+    assert (beside.backend, beside.image, beside.node_selector) == ("kubernetes", "r/t:1", ("a=b",))

@@ -104,13 +104,13 @@ class KubernetesBackend:
         return rendered
 
     async def check(self, calls: Sequence[Rendered]) -> None:
-        """Let the server look at the Jobs that would be made, quotas and webhooks too.
+        """Let the server look at a Job of each group that would be made, quotas and webhooks too.
 
         Raises:
             InputError: it refuses one for good, or nobody here is known there.
         """
         try:
-            for call in calls:
+            for call in {call.token.rsplit(".", 3)[0]: call for call in calls}.values():
                 with suppress(Exists, BackendUnreachable):
                     async with self._once(where_of(cluster_of(call))) as client:
                         await client.dry_run("jobs", objects_of(call)[0])

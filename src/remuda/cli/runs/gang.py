@@ -43,19 +43,21 @@ _how = together(
 )
 @click.option("-n", "--ranks", type=click.IntRange(min=1), required=True, help="Number of ranks.")
 @click.option("--gpus", type=click.IntRange(min=0), default=0, show_default=True, help="GPUs of each rank.")
-@click.option("--rendezvous", default="", metavar="URL", help="URL where ranks meet (default: a folder of the gang).")
+@click.option("--rendezvous", default="", metavar="URL",
+              help="URL where ranks meet (default: a folder of the gang; on Kubernetes there is none).")  # fmt: skip
 @click.option("--mode", type=click.Choice(("elastic", "rigid")),
               help="When a rank fails, it rejoins the others (elastic, default), or all restart (rigid).")  # fmt: skip
-@click.option("--backend", type=click.Choice(("local", "slurm")),
-              help="`local` (default), or `slurm`: a job for each rank, or one for a rigid gang.")  # fmt: skip
+@click.option("--backend", type=click.Choice(("local", "slurm", "kubernetes")),
+              help="`local` (default); `slurm`, `kubernetes`: a job for each rank, or one if it is rigid.")  # fmt: skip
+@click.option("--image", default="", help="Container image on Kubernetes, with Python 3.9 or newer.")
 @click.option("-p", "--partitions", default="", help="Partitions of Slurm to use, the preferred one first.")
 @_how
 @click.pass_context
 def run(
     ctx: click.Context, /, ranks: int, gpus: int, rendezvous: str, mode: str | None, backend: str | None,
-    partitions: str, **given: Any,
+    image: str, partitions: str, **given: Any,
 ) -> int:  # fmt: skip
-    """Run COMMAND with N ranks on this machine or on Slurm, and restart ranks that fail.
+    """Run COMMAND with N ranks on this machine, Slurm or Kubernetes, and restart ranks that fail.
 
     Each rank gets REPLICA_RANK and REPLICA_COUNT (also as RANK and WORLD_SIZE), RUN_ID and REMUDA_RENDEZVOUS in its
     environment. On this machine GPUs are allocated to all ranks in one step.
@@ -64,7 +66,7 @@ def run(
     if not command:
         raise click.UsageError("say what each rank runs, behind --: remuda gang run -n 4 -- python train.py")
     said = {"kind": "gang", "ranks": ranks, "resources.gpus": gpus, "command": command, "rendezvous": rendezvous}
-    said |= {"mode": mode or "", "backend": backend or "", "partitions": partitions}
+    said |= {"mode": mode or "", "backend": backend or "", "image": image, "partitions": partitions}
     return _start("", said, **given)
 
 

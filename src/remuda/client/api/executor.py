@@ -23,7 +23,7 @@ from remuda.look.kinds.gang import read as read_gang
 from remuda.plan.gang import RANK, RENDEZVOUS, RUN_ID
 from remuda.plan.placing.gpus import GPUS, gpu_named, is_kind
 from remuda.specs.gang import OF_RANKS
-from remuda.specs.places import BACKENDS, is_here
+from remuda.specs.places import BACKENDS, in_images, is_here
 from remuda.specs.reading.load import mapping_overrides
 from remuda.supervise.model import TIME_OVER
 
@@ -59,7 +59,7 @@ class Executor:
     """Runs replicas of one program as a gang. `Executor.of("local")` makes one.
 
     Args:
-        backend: `local`, which is this machine, or `slurm`.
+        backend: `local`, which is this machine, `slurm` or `kubernetes`.
         run_id: name of what is trained; default: the gang's name, which is new with every launch.
         fields: fields of a gang's document that hold for every launch: `max_retries=3`, `rendezvous="s3://…"`.
 
@@ -94,7 +94,8 @@ class Executor:
 
         Args:
             n_replicas: how many.
-            entrypoint: a file, `module:function`, or a function of a module that the replicas can import.
+            entrypoint: a file, `module:function`, or a function of a module that the replicas can import. On
+                Kubernetes a file, whose first line says what runs it.
             entrypoint_args: words for a file. A mapping: keyword arguments of a function; for a file they are in the
                 variable `REMUDA_ARGS` as JSON, and plain values in variables of their upper-cased names, too.
             gpu: GPUs of each replica: a number, or a kind and a number (`H100`, `H100:2`).
@@ -104,7 +105,7 @@ class Executor:
             InputError: something is wrong with what was asked; says what.
             Conflict: there are not enough GPUs for all of them.
         """
-        command, env = _command(entrypoint, entrypoint_args)
+        program, env = _program(entrypoint, entrypoint_args, self.backend_name)
         base = slug(self._fields.get("run_id") or _name_of(entrypoint))
         fields: dict[str, Any] = {
             "kind": "gang",
@@ -113,7 +114,7 @@ class Executor:
             **self._fields,
             "backend": self.backend_name,
             "ranks": n_replicas,
-            "command": command,
+            **program,
             "env": {**self._fields.get("env", {}), **env, "WORLD_SIZE": str(n_replicas)},
             "resources": {"gpus": _gpus(gpu, self.backend_name)},
             "timeout": timeout,
@@ -286,10 +287,10 @@ def _name_of(entrypoint: str | Callable[..., Any]) -> str:
     return entrypoint.rpartition(":")[2] if ":" in entrypoint else Path(entrypoint).stem
 
 
-def _command(
-    entrypoint: str | Callable[..., Any], args: Mapping[str, Any] | Sequence[str]
-) -> tuple[list[str], dict[str, str]]:
-    """What a rank runs, and the variables in which its arguments are.
+def _program(
+    entrypoint: str | Callable[..., Any], args: Mapping[str, Any] | Sequence[str], backend: str
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """What a rank runs, as fields of its gang, and the variables in which its arguments are.
 
     Raises:
         InputError: it cannot be run, or its arguments cannot be handed on.
@@ -305,9 +306,14 @@ def _command(
     if not is_file:
         if words:
             raise InputError("a function takes its arguments as a mapping", where="entrypoint_args")
-        return [sys.executable, *enter.words("rank"), target], env
+        if in_images(backend):
+            raise InputError("functions are not run in images, which have none of the modules of this machine",
+                             hint="write it into a file and give the file", where="entrypoint")  # fmt: skip
+        return {"command": [sys.executable, *enter.words("rank"), target]}, env
     path = str(Path(target).absolute())
-    return ([sys.executable, path] if path.endswith(".py") else [path]) + words, env
+    if in_images(backend):
+        return {"script": path, "args": words}, env
+    return {"command": [*([sys.executable] if path.endswith(".py") else []), path, *words]}, env
 
 
 def _is_mapping(args: object) -> bool:
@@ -350,8 +356,18 @@ def _variables(args: Any) -> dict[str, str]:
 
 
 def _kind_of(gpu: str | int | None, backend: str) -> dict[str, str]:
-    """The field with the kind of GPU that is asked for, where there may be several."""
-    return {"gpu_type": gpu.partition(":")[0]} if isinstance(gpu, str) and not is_here(backend) else {}
+    """The field with the kind of GPU that is asked for, where there may be several.
+
+    Raises:
+        InputError: nodes are told apart by a label, and it is none.
+    """
+    if not isinstance(gpu, str) or is_here(backend):
+        return {}
+    kind = gpu.partition(":")[0]
+    if in_images(backend) and kind.lower() in GPUS:
+        raise InputError(f"no node of Kubernetes is labelled {kind!r}", where="gpu",
+                         hint="give its label nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3:8")  # fmt: skip
+    return {"gpu_type": kind}
 
 
 def _gpus(gpu: str | int | None, backend: str = "local") -> int:

@@ -9,12 +9,12 @@ from remuda.base.errors import InputError
 from remuda.base.ids import check_name
 from remuda.look import planning
 from remuda.look.kinds import WorkKind
-from remuda.look.kinds.run import kept_variable
+from remuda.look.kinds.run import is_taken, kept_variable
 from remuda.look.scripts import find_script, read_script
 from remuda.plan.compile import Draft, Finding
 from remuda.plan.gang import RUN_ID, compile_gang, gang_name, own_rendezvous
 from remuda.specs.gang import GangSpec
-from remuda.specs.places import is_here
+from remuda.specs.places import in_images, is_here
 from remuda.specs.reading.load import assignment, load
 from remuda.specs.reading.resolve import Override
 
@@ -66,6 +66,8 @@ def plan(
 def _start(plan: Plan, facts: Looked) -> Iterator[Finding]:
     """What would make every rank fail at once."""
     spec = plan.spec
+    if in_images(spec.backend):
+        return
     if spec.workdir and not Path(spec.workdir).is_dir():
         yield Finding(("workdir",), f"there is no directory {spec.workdir!r}", hint="make it first")
     elif spec.command:
@@ -91,4 +93,4 @@ def _needs_gpus(spec: Any) -> bool:
     return bool(spec.resources.gpus) and is_here(spec.backend)
 
 
-KIND = WorkKind(compile_gang, (_start, _trained), needs_gpus=_needs_gpus)
+KIND = WorkKind(compile_gang, (_start, _trained), (is_taken,), needs_gpus=_needs_gpus)

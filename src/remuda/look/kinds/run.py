@@ -178,7 +178,7 @@ def _workdir(plan: Plan, _: Looked) -> Iterator[Finding]:
         yield Finding((), words, fails=False)
 
 
-def _is_taken(plan: Plan, facts: Looked) -> Iterator[Finding]:
+def is_taken(plan: Plan, facts: Looked) -> Iterator[Finding]:
     """A cluster of Kubernetes is asked beforehand; Slurm says it when the job is submitted."""
     return ask_backends(plan, facts) if in_images(plan.workload.backend) else iter(())
 
@@ -187,4 +187,4 @@ def _needs_gpus(spec: RunSpec) -> bool:
     return bool(spec.gpus) and (spec.backend is None or is_here(spec.backend))
 
 
-KIND = WorkKind(compile_run, (_workdir,), (_is_taken,), needs_gpus=_needs_gpus)
+KIND = WorkKind(compile_run, (_workdir,), (is_taken,), needs_gpus=_needs_gpus)

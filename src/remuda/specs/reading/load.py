@@ -13,6 +13,7 @@ from remuda.base.disk.private import check_private
 from remuda.base.errors import InputError
 from remuda.base.settings import setting_with_origin, variable
 from remuda.specs.kinds import kind_of
+from remuda.specs.kubernetes import KubernetesFields
 from remuda.specs.reading.defaults import run_section, sections
 from remuda.specs.reading.document import Document, Problem, fail, parse
 from remuda.specs.reading.errors import problems_of
@@ -141,8 +142,9 @@ def build(
     if kind.name == "swarm":
         said = [_expanded(layer) for layer in said]
     low = _low_layers(said, defaults, settings or {}) if kind.name == "swarm" else []
-    if kind.name == "run":
+    if issubclass(kind.model, KubernetesFields):
         said = [_lifted(layer) for layer in said]
+    if kind.name == "run":
         low = [*run_layers(defaults, settings or {}), *script]
     resolved = resolve([*low, *said])
     try:
@@ -153,7 +155,7 @@ def build(
 
 
 def _lifted(layer: Layer) -> Layer:
-    """The layer of a run with what its `backend` says beside `type` where a run has it."""
+    """The layer of a run or gang with what its `backend` says beside `type` where those have it."""
     backend = layer.data.get("backend")
     if not isinstance(backend, dict):
         return layer

@@ -109,6 +109,20 @@ def test_a_handle_can_be_sent_elsewhere() -> None:
             "launch_replicas(…): `quorum` lets ranks train on without the others, which no `rigid` gang does",
             id="rigid",
         ),
+        pytest.param(
+            lambda: Executor.of("kubernetes", image="r/t:1").launch_replicas(1, "m:f"),
+            "entrypoint: functions are not run in images, which have none of the modules of this machine",
+            id="a function in an image",
+        ),
+        pytest.param(
+            lambda: Executor.of("kubernetes", image="r/t:1").launch_replicas(1, __file__),
+            "launch_replicas(…): ranks on Kubernetes share no files: they need a `rendezvous` in an object store",
+            id="no place to meet",
+        ),
+        pytest.param(
+            lambda: Executor.of("kubernetes", image="r/t:1").launch_replicas(1, __file__, gpu="H100:8"),
+            "gpu: no node of Kubernetes is labelled 'H100'", id="no label",
+        ),
     ],
 )  # fmt: skip
 def test_what_is_refused(ask: Callable[[], object], message: str) -> None:
@@ -128,6 +142,9 @@ def test_a_kind_of_gpu_is_asked_of_a_cluster(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(executor, "gpu_type", lambda: "NVIDIA A10G")
     assert executor._gpus("H100:2", "slurm") == 2
     assert executor._kind_of("H100:2", "slurm") == {"gpu_type": "H100"}
+    label = "NVIDIA-H100-80GB-HBM3"
+    assert executor._kind_of(f"{label}:8", "kubernetes") == {"gpu_type": label}
+    assert executor._gpus(f"{label}:8", "kubernetes") == 8
     assert executor._kind_of("H100:2", "local") == executor._kind_of(2, "slurm") == {}
 
 
@@ -140,11 +157,13 @@ def test_another_kind_than_this_machine_has(monkeypatch: pytest.MonkeyPatch) -> 
 def test_arguments_travel_in_the_environment(tmp_path: Path) -> None:
     script = tmp_path / "fit.py"
     script.write_text("")
-    command, env = executor._command(str(script), {"lr": 0.1, "layers": [1, 2], "name": "a b"})
-    assert command == [sys.executable, str(script)]
+    program, env = executor._program(str(script), {"lr": 0.1, "layers": [1, 2], "name": "a b"}, "local")
+    assert program == {"command": [sys.executable, str(script)]}
     assert json.loads(env.pop("REMUDA_ARGS")) == {"lr": 0.1, "layers": [1, 2], "name": "a b"}
     assert env == {"LR": "0.1", "NAME": "a b"}
-    assert executor._command(str(script), ["--lr", "0.1"]) == ([sys.executable, str(script), "--lr", "0.1"], {})
+    words = ["--lr", "0.1"]
+    assert executor._program(str(script), words, "slurm") == ({"command": [sys.executable, str(script), *words]}, {})
+    assert executor._program(str(script), words, "kubernetes") == ({"script": str(script), "args": words}, {})
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,21 @@ def test_a_rank_of_a_crashed_node_returns_on_another(gang: Elastic) -> None:
     assert (gang.tasks("node")[0], gang.tasks("node")[1] in (stays, lost)) == (stays, False)
 
 
+def test_a_rank_that_is_preempted_returns_alone_without_a_failure(gang: Elastic) -> None:
+    gang.begin(2, "-p", "spot", "-s", "cpus_per_task=10", "-s", "max_retries=0")
+    gang.until_half(2)
+    stays, lost = gang.tasks("node")
+    assert stays != lost
+    words = ("-p", f"gpu-{lost.partition('-')[0]}", "-w", lost, "--exclusive", "-o", "/dev/null")
+    gang.slurm.run("sbatch", *words, "--wrap", "sleep 4")
+    until(lambda: gang.tasks("attempt") == [1, 2], "preemption ends one")
+    assert gang.tasks("failures") == [0, 0]
+    assert "preempt" in gang.home.run("explain", "train").stdout
+    gang.slurm.run("scancel", "-n", "wrap")
+    assert gang.until_done(2) == ["0", "20"]
+    assert (gang.tasks("attempt"), gang.tasks("failures")) == ([1, 2], [0, 0])
+
+
 def test_two_that_hold_half_of_what_both_need_are_both_done(gang: Elastic) -> None:
     filler = gang.slurm.run(
         "sbatch", "--parsable", "-p", "gpu-l40s", "-N2", "--gres=gpu:2", "-o", "/dev/null", "--wrap", "sleep 600"

@@ -36,6 +36,7 @@ class SlurmGang(Gang):
         self.tell("go")
         until(lambda: self.home.view("train")["phase"] == "DONE", "all are done")
         until(lambda: not self.home.tokens(), "its crew has ended, too")
+        self.check_turns()
 
     def resumed(self, node: str) -> bool:
         """Whether a node that was down takes jobs again."""

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-#: Says when it began and ended, and whom it meets. `done-RANK` lets it end with 0 once, `crash-RANK` with 3.
+#: Says when it began and ended, and whom it meets. `done-RANK` lets it end with 0 once, `crash-RANK` with 3. While it
+#: runs it touches `alive-ATTEMPT-RANK`, which says when it began to.
 TRAIN = """\
 import os, signal, sys, time
 from pathlib import Path
@@ -28,6 +29,8 @@ def end(code, *words):
     say(*words)
     os._exit(code)
 signal.signal(signal.SIGTERM, lambda *_: end(1, "told"))
+alive = meeting / f"alive-{attempt}-{rank}"
+alive.write_text(str(time.time_ns()))
 say("began", env["WORLD_SIZE"], env["LOCAL_RANK"], env["MASTER_ADDR"], env["MASTER_PORT"], str(os.getpid()))
 while not (meeting / "go").exists():
     for name, code in (("done", 0), ("crash", 3)):
@@ -36,6 +39,7 @@ while not (meeting / "go").exists():
     if (meeting / f"step-{rank}").exists():
         (meeting / f"step-{rank}").unlink()
         os.system("remuda-progress 5/10")
+    alive.touch()
     time.sleep(0.02)
 end(0, "done")
 """
@@ -78,6 +82,17 @@ class Gang:
         self.tell("go")
         until(lambda: self.home.view("train")["phase"] == "DONE", "all are done")
         assert not self.home.tokens()
+        self.check_turns()
+
+    def check_turns(self) -> None:
+        """No rank of an attempt wrote or said anything once one of the next had begun."""
+        marks = [(int(path.name.split("-")[1]), path) for path in self.meeting.glob("alive-*")]
+        for last in range(1, max(attempt for attempt, _ in marks)):
+            begun = min(int(path.read_text()) for attempt, path in marks if attempt > last)
+            late = [path.name for attempt, path in marks if attempt == last and path.stat().st_mtime_ns > begun]
+            assert not late, f"{late} wrote beside the next attempt"
+        turns = [int(line.split()[0]) for line in (self.meeting / "story").read_text().splitlines()]
+        assert turns == sorted(turns)
 
 
 def are_gone(pids: Iterable[int]) -> bool:

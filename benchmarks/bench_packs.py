@@ -67,7 +67,8 @@ def began(folder: Path, attempt: int, ranks: int) -> float:
 def bare_s(folder: Path, ranks: int, env: dict[str, str]) -> float:
     """Seconds from the start of a batch script to its last rank, by `srun` alone."""
     words = f"date +%s.%N > {folder}/begin; srun --ntasks={ranks} {sys.executable} {folder}/rank.py"
-    argv = ["sbatch", "-N2", f"--ntasks={ranks}", "-p", "cpu", "--account=inference", "--qos=normal", "--wrap", words]
+    wanted = ["-N2", f"--ntasks={ranks}", "-p", "cpu", "--account=inference", "--qos=normal", "--output=/dev/null"]
+    argv = ["sbatch", *wanted, "--wrap", words]
     subprocess.run(argv, env=env, check=True, capture_output=True, cwd=folder)
     last = began(folder, 0, ranks)
     (folder / "go-0").touch()

@@ -114,13 +114,19 @@ class BenchSession:
         model = probe.choose_model(self.target.model, self._seen, self.target.place.base)
         self.target = replace(self.target, model=model)
 
-    def address(self, load: Load) -> str:
-        """The content address that a point of this load has."""
+    @property
+    def identity(self) -> str:
+        """What the endpoint says that it is; asked by `open`."""
         assert self._seen is not None
+        return self._seen.identity
+
+    def address(self, load: Load, asked: str = "") -> str:
+        """The content address that a point of this load has, and of these questions."""
         target = self.target
         return address(
-            load, target.place.base, target.model, self._seen.identity, target.hardware, self.terms.rules, target.config
-        )
+            load, target.place.base, target.model, self.identity, target.hardware, self.terms.rules, target.config,
+            asked,
+        )  # fmt: skip
 
     def priced(self, point: Point) -> Point:
         """A point with its cost at the price of today; one measured before had another, or none."""

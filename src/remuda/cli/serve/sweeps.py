@@ -67,6 +67,6 @@ def _draw(points: Points) -> None:
 
 
 def _to_measure(points: Points) -> str:
-    missing = [one for one in points if one["state"] != KNOWN]
-    needed = len({one["deployment"] for one in missing})
-    return f"to measure: {show_counted(len(missing), 'point')} on {show_counted(needed, 'deployment')}"
+    missing = {one["address"]: one["deployment"] for one in points if one["state"] != KNOWN}
+    needed = show_counted(len({*missing.values()}), "deployment")
+    return f"to measure: {show_counted(len(missing), 'point')} on {needed}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.bench.judging.verdict import INVALID
@@ -31,25 +33,38 @@ if TYPE_CHECKING:
 
 KNOWN: Final = "known"
 """State of a point that is not measured any more."""
+_RECORDED: Final = ("parameters", "params", "deployment", "repeats", "load", "address")
+"""What the host keeps of a point."""
 
 
 def points_of(planned: Planned) -> list[dict[str, Any]]:
     """Every load of every recipe, and what is known of it: its points that count, as for `bench`."""
     names, found = _names(planned), list[dict[str, Any]]()
+    is_one = len(_files(planned)) == 1
     for config, recipe, plan in ((config, *one) for config, together in planned.items() for one in together):
         point = recipe.point
         assert point is not None
-        words = " ".join(filter(None, (recipe.selector, point.label)))
-        about: dict[str, Any] = {"parameters": words, "params": dict(point.params)}
+        file = "" if is_one else Path(recipe.loaded.file).name
+        words = " ".join(filter(None, (file, recipe.selector, point.label)))
+        about: dict[str, Any] = {"parameters": words, "params": point.values}
         about |= {"deployment": names[config], "repeats": point.repeats, "max_running": point.max_running}
         found += [{**about, "load": load.label, "address": at} for load, at in addresses(plan).items()]
+    return known(found)
+
+
+def known(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same with the names of what was measured and counts, and the state that follows."""
     there: dict[str, list[str]] = {}
     for stored in benchmarks.store().points():
         there.setdefault(stored.id, []).extend([stored.name] if stored.verdict != INVALID else [])
-    for one in found:
-        known = there.get(one["address"], [])
-        one.update(points=known, state=KNOWN if len(known) >= one["repeats"] else "in part" if known else "new")
-    return found
+    for one in points:
+        names = there.get(one["address"], [])
+        one.update(points=names, state=KNOWN if len(names) >= one["repeats"] else "in part" if names else "new")
+    return points
+
+
+def _files(planned: Planned) -> list[str]:
+    return list(dict.fromkeys(recipe.loaded.file for together in planned.values() for recipe, _ in together))
 
 
 def _names(planned: Planned) -> dict[str, str]:
@@ -66,20 +81,28 @@ def begin(planned: Planned, points: Points, facts: Looked, host: HostClient) -> 
         Conflict: a deployment of it is up that was asked for otherwise, or the host asks another cluster.
         InputError: a secret is missing.
     """
-    (recipe, first), secrets = next(iter(planned.values()))[0], dict[str, str]()
+    (_, first), secrets, names = next(iter(planned.values()))[0], dict[str, str](), _names(planned)
     if not first.workload.is_here:
         check_cluster(host)
-    rows = []
-    for config, name in _names(planned).items():
-        plan = planning.plan("deployment", draft_of(planned[config][0][0], name), facts)
-        asked = [(one.spec, each.point.repeats) for each, one in planned[config] if each.point is not None]
-        row = row_of(replace(plan, workload=measuring(plan.workload, asked)), facts, secrets)
-        mine = [one for one in points if one["deployment"] == name]
-        said = json.dumps([[one["address"], one["repeats"]] for one in mine])
+    rows = list[dict[str, Any]]()
+    mine: dict[str, list[Mapping[str, Any]]] = {name: [] for name in names.values()}
+    for one in points:
+        mine[one["deployment"]].append(one)
+    for config, name in names.items():
+        row: dict[str, Any] = {"outcome": DONE}
+        if all(one["state"] == KNOWN for one in mine[name]):  # never brought up, so its name is all that is needed
+            bare: dict[str, Any] = {"name": name, "groups": (), "files": {}, "ends_with": None, "pack": None}
+            row["workload"] = first.workload.model_copy(update=bare).model_dump(mode="json")
+        else:
+            plan = planning.plan("deployment", draft_of(planned[config][0][0], name), facts)
+            asked = [(one.spec, each.point.repeats) for each, one in planned[config] if each.point is not None]
+            row = row_of(replace(plan, workload=measuring(plan.workload, asked)), facts, secrets)
+        said = json.dumps([[point["address"], point["repeats"]] for point in mine[name]])
         row["address"] = hashlib.sha256(said.encode()).hexdigest()[:16]
-        rows.append(row | ({"outcome": DONE, "reason": ""} if all(one["state"] == KNOWN for one in mine) else {}))
+        row["points"] = [{key: point[key] for key in _RECORDED} for point in mine[name]]
+        rows.append(row)
     body = {
-        "name": first.workload.name, "kind": SWEEP, "document": recipe.loaded.file, "rows": rows, "again": True,
-        "bound": min(one["max_running"] for one in points), "secrets": secrets,
+        "name": first.workload.name, "kind": SWEEP, "document": shlex.join(_files(planned)), "rows": rows,
+        "again": True, "bound": min(one["max_running"] for one in points), "secrets": secrets,
     }  # fmt: skip
     return dict(reconnect.post(host, "/campaigns", body))

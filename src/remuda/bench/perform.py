@@ -115,12 +115,10 @@ class BenchSession:
         self.target = replace(self.target, model=model)
 
     def address(self, load: Load) -> str:
-        """The content address that a point of this load has."""
-        assert self._seen is not None
-        target = self.target
-        return address(
-            load, target.place.base, target.model, self._seen.identity, target.hardware, self.terms.rules, target.config
-        )
+        """The content address that a point of this load has; before `open`, too, where the config is known."""
+        target, engine = self.target, self._seen.identity if self._seen is not None else ""
+        assert target.config or self._seen is not None
+        return address(load, target.place.base, target.model, engine, target.hardware, self.terms.rules, target.config)
 
     def priced(self, point: Point) -> Point:
         """A point with its cost at the price of today; one measured before had another, or none."""

@@ -12,8 +12,11 @@ import pytest
 from tests.unit.bench.test_store import point
 
 from remuda.base.disk.paths import state_paths
+from remuda.bench.load import Load
 from remuda.bench.store import PointStore
 from remuda.cli import main
+from remuda.client.bench import search
+from remuda.client.bench.deployed import foreseen
 from remuda.look import planning
 from remuda.plan.deployment.bench import TOGETHER, TOLD
 
@@ -29,6 +32,7 @@ roles: {agg: {args: {max-num-seqs: '{seqs}'}}}
 benchmark: {type: sa-bench, isl: '{isl}', osl: 8, concurrencies: [1, 4]}
 sweep: {seqs: [8, 16], isl: [64, 128], max_running: 2}
 """
+SEARCH = "benchmark.search={slo: {ttft_p50: 200ms}, max: 16}"
 
 
 @pytest.fixture
@@ -159,6 +163,21 @@ def test_one_that_would_fail_is_told_to_the_host_with_the_reason(folder: Path, m
             ["--sweep", "--dry-run", "--set", "sweep.seqs=[]"], "--set sweep.seqs: `sweep.seqs` has no values",
         ),
         (["--dry-run"], "grid.yaml:7:1: unknown key 'sweep'"),
+        (
+            ["--sweep", "--set", SEARCH],
+            "`concurrencies` cannot be given beside `search`, which chooses the load",
+        ),
+        (["--sweep", "--unset", "benchmark.concurrencies", "--set", SEARCH, "--set", "sweep.repeats=2"],
+         "--set benchmark.search: measures no load twice\n  leave `repeats` of `sweep` out"),
+        (["--sweep", "--set", "benchmark.search={slo: {ttft: 1}}"],
+         "--set benchmark.search: has 'ttft', which is not a percentile"),
+        (["--sweep", "--set", "benchmark.search={slo: {ttft_p99: 1}, max: 1.5}"],
+         "`max` must be a whole number of requests in flight"),
+        (["--sweep", "--set", "benchmark.search={slo: {ttft_p99: 1}, min: 8, max: 4}"],
+         "`max` is 4, less than `min`"),
+        (["--sweep", "--set", "benchmark.search={slo: {}}"], "`slo` is empty, and a search needs a latency target"),
+        (["--sweep", "--set", "benchmark.type=manual", "--set", SEARCH],
+         "`search` has no meaning for manual"),
     ],
 )  # fmt: skip
 def test_what_is_wrong(folder: Path, words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -283,3 +302,31 @@ def test_a_sweep_of_which_nothing_is_measured_has_no_report(
     assert main(["sweep", "report", "a"]) == 3
     assert "nothing of sweep 'a' is measured yet\n  see how far it is: remuda sweep status a" in capsys.readouterr().err
     assert not (folder / "report.html").exists()
+
+
+def test_a_search_is_known_once_stored_points_answer_it(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "grid.yaml").write_text(RECIPE.replace(", concurrencies: [1, 4]", "").replace(", isl: [64, 128]", "")
+                                      .replace("'{isl}'", "64"))  # fmt: skip
+    one, _ = points(capsys, "--set", SEARCH)
+    assert (one["load"], one["state"], one["found"]) == ("largest c≤16", "new", "")
+    hunt = search.hunt_of(one["search"][0], foreseen(*one["search"]))
+    assert hunt.at(4) == Load(isl=64, osl=8, range_ratio=0.8, concurrency=4)
+    kept = PointStore(state_paths().root / "bench")
+    slo = {"ttft_p50": 0.2}
+    for count, ttft in ((1, 0.1), (2, 0.1), (8, 0.4), (6, 0.3), (4, 0.1), (5, 0.15)):
+        load = hunt.at(count)
+        metrics = {"ttft": {"p50": ttft}, "output_tok_s": 1.0}
+        kept.write(replace(point(), id=hunt.session.address(load), load=load, slo=slo, metrics=metrics), [])
+        now = points(capsys, "--set", SEARCH)
+        assert [it["state"] for it in now] == ["known" if count == 5 else "in part", "new"]
+    assert now[0]["found"] == "c=5 is the largest load that meets ttft p50 ≤ 200 ms; c=6 misses it"
+    assert len(now[0]["points"]) == 6
+    assert main(["apply", "grid.yaml", "--sweep", "--dry-run", "--set", SEARCH]) == 0
+    assert f"seqs=8: {now[0]['found']}" in capsys.readouterr().out
+    for other in ("{slo: {ttft_p50: 100ms}, max: 16}", "{slo: {ttft_p50: 200ms}, max: 16, maximise: rate}"):
+        assert points(capsys, "--set", f"benchmark.search={other}")[0]["state"] == "new"
+    monkeypatch.setattr("remuda.client.http.connect", lambda: Host({"g": points(capsys, "--set", SEARCH)}))
+    assert main(["sweep", "report", "g"]) == 0
+    assert capsys.readouterr().err == "6 points, 6 drawn\n"

@@ -64,6 +64,9 @@ def run(words: Mapping[str, Any], *, wait: bool, as_json: bool) -> int:
 def _draw(points: Points) -> None:
     columns = ["parameters", "load", "deployment", "state"]
     table(columns, [[one[key] or "-" for key in columns] for one in points])
+    for one in points:
+        if one["found"]:
+            echo(f"{one['parameters'] or one['deployment']}: {one['found']}")
 
 
 def _to_measure(points: Points) -> str:

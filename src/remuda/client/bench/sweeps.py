@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from remuda.bench.judging.verdict import INVALID
 from remuda.client import reconnect
-from remuda.client.bench import benchmarks
-from remuda.client.bench.deployed import addresses
+from remuda.client.bench import benchmarks, search
+from remuda.client.bench.deployed import foreseen
 from remuda.client.cluster_match import check_cluster
 from remuda.client.jobs.pool import row_of
 from remuda.look import planning
 from remuda.look.kinds.deployment import draft_of
-from remuda.plan.deployment.bench import measuring
+from remuda.plan.deployment.bench import SEARCH, measuring
+from remuda.plan.deployment.bench import told as told_of
 from remuda.supervise.campaign import DONE, SWEEP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from remuda.bench.point import Point
     from remuda.client.http import HostClient
     from remuda.look.facts import Looked
     from remuda.plan.compile import Plan
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 KNOWN: Final = "known"
 """State of a point that is not measured any more."""
-_RECORDED: Final = ("parameters", "params", "deployment", "repeats", "load", "address")
+_RECORDED: Final = ("parameters", "params", "deployment", "repeats", "load", "address", SEARCH)
 """What the host keeps of a point."""
 
 
@@ -48,18 +50,42 @@ def points_of(planned: Planned) -> list[dict[str, Any]]:
         words = " ".join(filter(None, (file, recipe.selector, point.label)))
         about: dict[str, Any] = {"parameters": words, "params": point.values}
         about |= {"deployment": names[config], "repeats": point.repeats, "max_running": point.max_running}
-        found += [{**about, "load": load.label, "address": at} for load, at in addresses(plan).items()]
+        told = told_of(plan.workload, plan.spec)
+        servers = sum(group.count for group in plan.workload.groups if group.role.serves)
+        found += [{**about, **one} for one in _loads(told, servers)]
     return known(found)
+
+
+def _loads(told: Mapping[str, Any], servers: int) -> list[dict[str, Any]]:
+    """The loads of a benchmark, or its search, each with its address."""
+    plan = foreseen(told, servers)
+    address = plan.sessions[0].address
+    if SEARCH not in told:
+        return [{"load": load.label, "address": address(load)} for load in plan.loads]
+    hunt, said = search.hunt_of(told, plan), told[SEARCH]
+    question = f"{address(hunt.at(hunt.bounds.high))} {said}"
+    label = f"largest {hunt.at(hunt.bounds.high).label.replace('=', '≤')}"
+    return [{"load": label, "address": hashlib.sha256(question.encode()).hexdigest(), SEARCH: [told, servers]}]
+
+
+def measured(point: Mapping[str, Any], there: Mapping[str, Sequence[Point]]) -> tuple[list[Point], str]:
+    """The measurements of a point of a sweep, and what a search has found, empty as long as it is not over."""
+    if SEARCH not in point:
+        return [*there.get(point["address"], ())], ""
+    told, servers = point[SEARCH]
+    hunt = search.hunt_of(told, foreseen(told, servers))
+    outcome, asked = search.replayed(hunt, there)
+    return asked, search.result(hunt, outcome) if outcome is not None else ""
 
 
 def known(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The same with the names of what was measured and counts, and the state that follows."""
-    there: dict[str, list[str]] = {}
-    for stored in benchmarks.store().points():
-        there.setdefault(stored.id, []).extend([stored.name] if stored.verdict != INVALID else [])
+    there = benchmarks.by_address(benchmarks.store())
     for one in points:
-        names = there.get(one["address"], [])
-        one.update(points=names, state=KNOWN if len(names) >= one["repeats"] else "in part" if names else "new")
+        found, result = measured(one, there)
+        names = [point.name for point in found if point.verdict != INVALID]
+        is_known = bool(result) if SEARCH in one else len(names) >= one["repeats"]
+        one.update(points=names, state=KNOWN if is_known else "in part" if names else "new", found=result)
     return points
 
 
@@ -99,7 +125,7 @@ def begin(planned: Planned, points: Points, facts: Looked, host: HostClient) -> 
             row = row_of(replace(plan, workload=measuring(plan.workload, asked)), facts, secrets)
         said = json.dumps([[point["address"], point["repeats"]] for point in mine[name]])
         row["address"] = hashlib.sha256(said.encode()).hexdigest()[:16]
-        row["points"] = [{key: point[key] for key in _RECORDED} for point in mine[name]]
+        row["points"] = [{key: point[key] for key in _RECORDED if key in point} for point in mine[name]]
         rows.append(row)
     body = {
         "name": first.workload.name, "kind": SWEEP, "document": shlex.join(_files(planned)), "rows": rows,

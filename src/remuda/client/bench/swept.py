@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ from remuda.base.ids import check_name
 from remuda.bench.judging.compare import compare, read_floor
 from remuda.bench.judging.verdict import INVALID
 from remuda.client import reconnect
-from remuda.client.bench import benchmarks
+from remuda.client.bench import benchmarks, sweeps
 from remuda.supervise.campaign import SWEEP
 
 if TYPE_CHECKING:
@@ -38,20 +37,16 @@ def measured(host: HostClient, name: str) -> list[Point]:
     Raises:
         NotFound: there is no sweep of that name, or nothing of it is measured.
     """
-    kept: dict[str, list[Point]] = defaultdict(list)
-    for point in benchmarks.store().points():
-        kept[point.id].append(point)
-    words = {one["address"]: one["parameters"] or one["deployment"] for one in asked(host, name)["points"]}
-    found = [
-        replace(point, meta={**point.meta, PARAMETERS: said})
-        for address, said in words.items()
-        for point in kept[address]
-    ]
+    there = benchmarks.by_address(benchmarks.store())
+    found: dict[str, Point] = {}
+    for one in asked(host, name)["points"]:
+        said = {PARAMETERS: one["parameters"] or one["deployment"]}
+        found |= {point.name: replace(point, meta={**point.meta, **said}) for point in sweeps.measured(one, there)[0]}
     if not found:
         raise NotFound(
             f"nothing of sweep {name!r} is measured yet", hint=f"see how far it is: remuda sweep status {name}"
         )
-    return found
+    return [*found.values()]
 
 
 def compared(host: HostClient, a: str, b: str, floor: str, *, with_invalid: bool) -> Comparison:

@@ -82,6 +82,9 @@ def plan_sweep(
                 raise one.loaded.locate(
                     InputError(f"{bench.type} measures no points", hint=hint, where="benchmark.type")
                 )
+            if bench.search is not None and one.point is not None and one.point.repeats > 1:
+                sentence, hint = "measures no load twice", "leave `repeats` of `sweep` out"
+                raise one.loaded.locate(InputError(sentence, hint=hint, where="benchmark.search"))
             served = draft.name + one.loaded.spec.model_dump_json(exclude={"benchmark"})
             plan = plans.get(served) or plans.setdefault(served, planning.plan("deployment", draft, facts))
             plan = replace(plan, spec=plan.spec.model_copy(update={"benchmark": bench}), draft=draft)

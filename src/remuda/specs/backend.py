@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from remuda.specs.fleet import of_fleet
 from remuda.specs.strict import Env, Json, Seconds, Size, Strict, Text, Texts
 
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -74,8 +75,8 @@ class SlurmBackend(Strict):
 
     is_here: ClassVar[bool] = False
 
-    type: Literal["slurm"] = "slurm"
-    """Type of backend."""
+    type: Literal["slurm", "fleet"] = "slurm"
+    """Type of backend; `fleet` for the machines that have joined this host."""
     partition: Text
     """Partition to submit to, as `sinfo -h -o %P` prints it (without the `*`)."""
     account: Text
@@ -119,6 +120,8 @@ class SlurmBackend(Strict):
     """Environment modules to load."""
     preamble: Texts = ()
     """Lines added to the head of the job script, e.g. more `#SBATCH` directives."""
+
+    _of_fleet = model_validator(mode="before")(of_fleet)
 
 
 def _shared_file_system() -> tuple[Json, ...]:

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 from remuda.base.text import did_you_mean
 from remuda.specs.backend import LocalBackend, Port
 from remuda.specs.benchmark import Numbers, Rates  # noqa: TC001 - pydantic reads them when it runs
+from remuda.specs.fleet import of_fleet
 from remuda.specs.service import DeployedWatchdog, ServiceFields
 from remuda.specs.strict import Env, Json, Seconds, SecretEnv, Size, Strict, Text, Texts, Words, contradiction, wrong
 from remuda.specs.swarm import Name  # noqa: TC001 - pydantic reads it when it runs
@@ -370,8 +371,8 @@ class SlurmDeployment(Strict):
 
     is_here: ClassVar[bool] = False
 
-    type: Literal["slurm"] = "slurm"
-    """Type of backend."""
+    type: Literal["slurm", "fleet"] = "slurm"
+    """Type of backend; `fleet` for the machines that have joined this host."""
     partition: Text | None = Field(default=None, json_schema_extra={"derived": "the cluster's default"})
     """Partition to submit to."""
     frontend_partition: Text | None = Field(default=None, json_schema_extra={"derived": "`partition`"})
@@ -390,6 +391,8 @@ class SlurmDeployment(Strict):
     """Further options of their steps."""
     exclude_nodes: Text | None = None
     """Nodes to avoid."""
+
+    _of_fleet = model_validator(mode="before")(of_fleet)
 
 
 DeploymentBackend = Annotated[

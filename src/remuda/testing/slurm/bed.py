@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Self
 
 from remuda.base.disk.private import check_above, check_private, make_private
 from remuda.base.errors import InputError, NotFound
+from remuda.fleet import processes
+from remuda.fleet.processes import Daemons, wait_until
 from remuda.testing.slurm import accounting, drills, network, procs, pyxis, registry
 from remuda.testing.slurm.client import Client
 from remuda.testing.slurm.config import BedLayout, Preempt, device, files
 from remuda.testing.slurm.nodes import BedNode
 from remuda.testing.slurm.packages import find, require
-from remuda.testing.slurm.procs import Daemons, wait_until
 from remuda.testing.slurm.topology import DEFAULT, Topology
+from remuda.wire.process import start_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -141,7 +143,7 @@ class SlurmBed(Client):
                 isolated=network.can_isolate() if isolated is None else isolated,
                 preempt=preempt,
                 extra=extra,
-                owner=procs.identity(os.getpid()) if owned else "",
+                owner=processes.identity(os.getpid()) if owned else "",
             )
         )
         self._furnish(layout)
@@ -188,7 +190,7 @@ class SlurmBed(Client):
     def nodes(self) -> Mapping[str, BedNode]:
         """All nodes by name."""
         if not self._nodes:
-            env = self.env()
+            env = self._daemons_env()
             made = [BedNode(self.layout, index, self.daemons, env) for index in range(len(self.layout.topology.nodes))]
             self._nodes = {node.name: node for node in made}
         return self._nodes
@@ -257,7 +259,7 @@ class SlurmBed(Client):
         return node
 
     def _spawn(self, name: str) -> None:
-        root, env = self.root, self.env()
+        root, env = self.root, self._daemons_env()
         match name:
             case "munged":
                 names = {
@@ -274,6 +276,9 @@ class SlurmBed(Client):
                 argv = ["-D"]
                 self._keep_environment()
         self.daemons.spawn(name, [find(name) or name, *argv], env)
+
+    def _daemons_env(self) -> dict[str, str]:
+        return {**self.env(), procs.MARK: str(self.root)}
 
     def _keep_environment(self) -> None:
         """What jobs that bring no environment of their own get: from a file, and not from a login shell for each."""
@@ -343,7 +348,7 @@ class SlurmBed(Client):
 
     def _signal(self, name: str, number: int) -> None:
         pid = self.daemons.pid(name)
-        procs.send(procs.tree([pid]) if pid else [], number)
+        processes.send(procs.tree([pid]) if pid else [], number)
 
     def cut(self, node: str) -> None:
         """Pull a node's cable: its jobs go on and nobody hears of them.
@@ -425,8 +430,8 @@ def _end_marked(root: Path) -> None:
     """End what a bed's daemons left behind, known by the mark in its environment."""
     mark = f"\0{procs.MARK}={root}\0".encode()
     left = [pid for pid in procs.pids() if pid != os.getpid() and mark in procs.environment(pid)]
-    procs.send(left, signal.SIGKILL)
-    wait_until(lambda: not any(map(procs.start_time, left)), f"the end of what {root} left behind", 20, step_s=0.01)
+    processes.send(left, signal.SIGKILL)
+    wait_until(lambda: not any(map(start_time, left)), f"the end of what {root} left behind", 20, step_s=0.01)
 
 
 def sweep() -> list[Path]:
@@ -443,7 +448,7 @@ def sweep() -> list[Path]:
                     network.remove(slot)
                     registry.give_back(slot, root)
                     swept.append(root)
-            elif layout.slot == slot and layout.owner and not procs.is_alive(layout.owner):
+            elif layout.slot == slot and layout.owner and not processes.is_alive(layout.owner):
                 SlurmBed(root).down(wipe=True)
                 swept.append(root)
     return swept

@@ -8,6 +8,12 @@ from remuda.specs.places import FLEET, planned_as, traits
 from remuda.specs.strict import contradiction
 
 
+def is_of_fleet(backend: object) -> bool:
+    """Whether what a document says as `backend` is a fleet."""
+    name = backend.get("type") if isinstance(backend, dict) else backend
+    return bool(traits(str(name)).planned_as)
+
+
 def of_fleet(data: Any) -> Any:
     """What a document says of a fleet, in the words of Slurm: one partition, and nobody to charge.
 

@@ -11,6 +11,8 @@ from remuda.fleet.daemons import ENVIRONMENT, LEFT, TWICE
 from remuda.fleet.processes import wait_until
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.component.fleet.conftest import Alone
 
     from remuda.fleet.daemons import Controller, Node

@@ -195,7 +195,8 @@ class SlurmBed(Client):
         """All nodes by name."""
         if not self._nodes:
             env = self._daemons_env()
-            made = [self._node_kind(self.layout, index, self.daemons, env) for index in range(len(self.layout.topology.nodes))]
+            numbers = range(len(self.layout.topology.nodes))
+            made = [self._node_kind(self.layout, index, self.daemons, env) for index in numbers]
             self._nodes = {node.name: node for node in made}
         return self._nodes
 

@@ -121,7 +121,7 @@ class BenchSession:
         return self._seen.identity
 
     def address(self, load: Load, asked: str = "") -> str:
-        """The content address that a point of this load has, and of these questions; with a config also before `open`."""
+        """The content address of a point of this load and these questions; with a config also before `open`."""
         target, engine = self.target, self._seen.identity if self._seen is not None else ""
         assert target.config or self._seen is not None
         return address(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from remuda.backends.registry import environment
 from remuda.base.errors import BackendUnreachable, InputError, NotFound
 from remuda.base.hostlist import expand
 from remuda.base.text import did_you_mean
 from remuda.look.allocate import devices_by_task
-from remuda.specs.places import is_here
+from remuda.specs.places import is_here, planned_as
 from remuda.store.rows import Evidence
 from remuda.supervise.failures.ledger import BAN
 from remuda.supervise.model import LIVE
@@ -77,6 +80,7 @@ class Nodes:
         *,
         changed: Callable[[], None] = lambda: None,
         gpus_taken: Callable[[], int] = lambda: 0,
+        environ: Callable[[], Mapping[str, str]] = lambda: os.environ,
     ) -> None:
         """Wire it.
 
@@ -86,6 +90,7 @@ class Nodes:
             clock: seconds since the epoch.
             changed: called when the evidence changed.
             gpus_taken: how many GPUs of this machine the local backend's tasks have.
+            environ: what Slurm's commands are run with.
         """
         self.journal = journal
         self.store = journal.store
@@ -94,6 +99,7 @@ class Nodes:
         self.clock = clock
         self.changed = changed
         self.gpus_taken = gpus_taken
+        self.environ = environ
 
     @classmethod
     def of(cls, service: Service) -> Nodes:
@@ -102,6 +108,7 @@ class Nodes:
         return cls(
             service.journal, supervisor.backends, service.clock,
             changed=supervisor.wake, gpus_taken=lambda: local_gpus_taken(supervisor),
+            environ=partial(environment, service.paths),
         )  # fmt: skip
 
     # What there is
@@ -150,7 +157,12 @@ class Nodes:
             InputError: this host has no such backend.
         """
         if not name:
-            return "slurm" if "slurm" in self.backends and shutil.which("sbatch") else "local"
+            return (
+                "slurm"
+                if "slurm" in self.backends and shutil.which("sbatch", path=self.environ().get("PATH"))
+                else "local"
+            )
+        name = planned_as(name)
         if name not in self.backends:
             known = ", ".join(sorted(self.backends))
             raise InputError(f"this host has no backend {name!r}", hint=f"known: {known}", where="backend")

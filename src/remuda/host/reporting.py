@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import socket
 import subprocess
+from typing import TYPE_CHECKING
 
 from remuda.base.settings import setting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 LOOPBACK = "127.0.0.1"
 _ASK_S = 3.0
 _CONTROLLER = re.compile(r"^SlurmctldHost\[0\]\s*=\s*([\w.\-]+)(?:\(([^)]+)\))?", re.MULTILINE)
 
 
-def report_host() -> str:
-    """An address of this machine as text, to listen on and to tell nodes.
+def report_host(environ: Mapping[str, str] = os.environ) -> str:
+    """An address of this machine as text, to listen on and to tell nodes; `environ` is that of Slurm's commands.
 
     `REMUDA_REPORT_HOST` when it is set. On a machine with Slurm the address from which its controller is reached,
     because that is a network which the nodes are on, too; otherwise loopback, so that nothing is opened to others.
@@ -23,19 +28,19 @@ def report_host() -> str:
     said = setting("REPORT_HOST")
     if said:
         return _resolved(said) or LOOPBACK
-    if shutil.which("scontrol") is None:
+    if shutil.which("scontrol", path=environ.get("PATH")) is None:
         return LOOPBACK
-    controller = _controller()
+    controller = _controller(environ)
     own = _towards(controller) if controller else ""
     return own or _resolved(socket.gethostname()) or LOOPBACK
 
 
-def _controller() -> str:
+def _controller(environ: Mapping[str, str]) -> str:
     """Address of Slurm's controller, empty when nobody answers."""
     try:
         done = subprocess.run(
             ["scontrol", "show", "config"], capture_output=True, text=True, timeout=_ASK_S, check=False,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL, env=dict(environ),
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return ""

@@ -252,7 +252,7 @@ class Host:
 
     async def _take_reports(self, reports: ReportServer) -> tuple[str, int]:
         """Listen where nodes reach this machine; where that fails the run directories still carry the reports."""
-        host = await asyncio.to_thread(report_host)
+        host = await asyncio.to_thread(report_host, registry.environment(self.paths))
         try:
             return host, await reports.start(host)
         except OSError as error:

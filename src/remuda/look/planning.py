@@ -25,11 +25,12 @@ from remuda.look.prices import price_of
 from remuda.plan.compile import Finding, accept, secret_folder
 from remuda.plan.model import Secret
 from remuda.plan.placing.place import asked_partitions
+from remuda.specs.backend import is_of_fleet
 from remuda.specs.places import is_here
 from remuda.specs.reading.document import Problem, fail
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from remuda.base.disk.paths import StatePaths
     from remuda.plan.compile import Draft, Plan
@@ -123,7 +124,7 @@ def findings(one: Plan, facts: Looked, when: int) -> list[Finding]:
         facts: of the command.
         when: the checks of `look.kinds` up to this moment.
     """
-    found: list[Finding] = []
+    found = [*_fleet(one, facts)] if when >= SENT else []
     for check in kind_of(one).checks(when):
         try:
             found += check(one, facts)
@@ -131,6 +132,13 @@ def findings(one: Plan, facts: Looked, when: int) -> list[Finding]:
             path = tuple(error.where.split(".")) if error.where else ()
             found.append(Finding(path, error.message.removeprefix(f"{error.where}: "), hint=error.hint))
     return found
+
+
+def _fleet(one: Plan, facts: Looked) -> Iterable[Finding]:
+    """Who names a fleet means the Slurm of this host, and no other that its commands may reach."""
+    said = one.draft.loaded.resolved.data.get("backend") if one.draft is not None else None
+    if is_of_fleet(said) and not facts.paths.fleet_environment.exists():
+        yield Finding(("backend",), "this host has no fleet", hint="start one: remuda host start --port 8090")
 
 
 def problem(draft: Draft[Any] | None, finding: Finding) -> Problem:

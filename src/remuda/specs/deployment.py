@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from remuda.base.text import did_you_mean
-from remuda.specs.backend import LocalBackend, Port
+from remuda.specs.backend import LocalBackend, Port, of_fleet
 from remuda.specs.benchmark import LoadSearch, Numbers, Rates  # noqa: TC001 - pydantic reads them when it runs
 from remuda.specs.service import DeployedWatchdog, ServiceFields
 from remuda.specs.strict import Env, Json, Seconds, SecretEnv, Size, Strict, Text, Texts, Words, contradiction, wrong
@@ -379,8 +379,8 @@ class SlurmDeployment(Strict):
 
     is_here: ClassVar[bool] = False
 
-    type: Literal["slurm"] = "slurm"
-    """Type of backend."""
+    type: Literal["slurm", "fleet"] = "slurm"
+    """Type of backend; `fleet` for the machines that have joined this host."""
     partition: Text | None = Field(default=None, json_schema_extra={"derived": "the cluster's default"})
     """Partition to submit to."""
     frontend_partition: Text | None = Field(default=None, json_schema_extra={"derived": "`partition`"})
@@ -399,6 +399,8 @@ class SlurmDeployment(Strict):
     """Further options of their steps."""
     exclude_nodes: Text | None = None
     """Nodes to avoid."""
+
+    _of_fleet = model_validator(mode="before")(of_fleet)
 
 
 DeploymentBackend = Annotated[

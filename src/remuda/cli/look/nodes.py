@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from remuda.client.upkeep.node_tests import SmokeOptions, SmokeView
 
-_BACKEND = click.option("--backend", default="", help="slurm or local (default: slurm where sbatch is on PATH).")
+_BACKEND = click.option("--backend", default="", help="slurm, fleet or local (default: slurm where sbatch is on PATH).")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _PARTITION = click.option("-p", "--partition", default="", help="Partition whose nodes to use (default: all).")
 

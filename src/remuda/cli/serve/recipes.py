@@ -21,7 +21,9 @@ _SET: Final = "Set a key of the file; lists and mappings as in YAML: [1, 2] (rep
 _of_recipes = together(
     click.option("-s", "--set", "settings", multiple=True, metavar="KEY=VALUE", help=_SET),
     click.option("--unset", multiple=True, metavar="KEY", help="Remove a key from the recipe (repeatable)."),
-    click.option("--backend", type=click.Choice(["local", "slurm"]), help="Backend to run on; overrides the file."),
+    click.option(
+        "--backend", type=click.Choice(["local", "slurm", "fleet"]), help="Backend to run on; overrides the file."
+    ),
     click.option(
         "--cluster", "cluster_file", type=click.Path(path_type=Path), help="Cluster file (default: auto-detected)."
     ),

@@ -67,7 +67,8 @@ class NodeConf:
                 f"{self.name!r} cannot be the name of a node",
                 hint="letters, digits, `-`, `_` and `.`, at most 63, as in gpu-box-1",
             )
-        if self.devices and len(self.devices) != gpus_of(self.gpus)[1]:
+        _, count = gpus_of(self.gpus)
+        if self.devices and len(self.devices) != count:
             raise InputError(f"{self.name} has {self.gpus or 'no GPU'}, and {len(self.devices)} devices are named")
 
     @property

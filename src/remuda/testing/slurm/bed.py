@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Self
 from remuda.base.disk.private import check_above, check_private, make_private
 from remuda.base.errors import InputError, NotFound
 from remuda.fleet import processes
+from remuda.fleet.daemons import keep_environment, listens, munged
 from remuda.fleet.processes import Daemons, wait_until
+from remuda.fleet.tree import which
 from remuda.testing.slurm import accounting, drills, network, procs, pyxis, registry
 from remuda.testing.slurm.client import Client
 from remuda.testing.slurm.config import BedLayout, Preempt, device, files
 from remuda.testing.slurm.nodes import BedNode
-from remuda.testing.slurm.packages import find, require
+from remuda.testing.slurm.packages import require
 from remuda.testing.slurm.topology import DEFAULT, Topology
 from remuda.wire.process import start_time
 
@@ -262,11 +264,7 @@ class SlurmBed(Client):
         root, env = self.root, self._daemons_env()
         match name:
             case "munged":
-                names = {
-                    "key-file": "munge.key", "socket": "munge.sock", "pid-file": "run/munged.own",
-                    "log-file": "log/munged.log", "seed-file": "munge.seed",
-                }  # fmt: skip
-                argv = ["--foreground", "--force", *(f"--{option}={root}/{file}" for option, file in names.items())]
+                argv = munged(root, "")[1:]
             case "mariadbd":
                 argv = [f"--defaults-file={root}/my.cnf", f"--user={self.layout.user}"]
             case "slurmdbd":
@@ -274,26 +272,18 @@ class SlurmBed(Client):
                 env["MYSQL_UNIX_PORT"] = env["MARIADB_UNIX_PORT"] = f"{root}/mysql.sock"
             case _:
                 argv = ["-D"]
-                self._keep_environment()
-        self.daemons.spawn(name, [find(name) or name, *argv], env)
+                keep_environment(root, self.layout.user, os.environ.get("PATH", os.defpath))
+        self.daemons.spawn(name, [which(name) or name, *argv], env)
 
     def _daemons_env(self) -> dict[str, str]:
         return {**self.env(), procs.MARK: str(self.root)}
 
-    def _keep_environment(self) -> None:
-        """What jobs that bring no environment of their own get: from a file, and not from a login shell for each."""
-        kept = {name: os.environ[name] for name in ("HOME", "PATH", "LANG") if name in os.environ}
-        kept |= {"USER": self.layout.user, "LOGNAME": self.layout.user, "SHELL": "/bin/sh"}
-        cache = self.root / "state" / "env_cache" / self.layout.user
-        cache.parent.mkdir(exist_ok=True)
-        cache.write_text("".join(f"{name}={value}\n" for name, value in kept.items()))
-
     def _answers(self, name: str) -> bool:
         match name:
             case "munged":
-                return accounting.listens(self.root / "munge.sock")
+                return listens(self.root / "munge.sock")
             case "mariadbd":
-                return accounting.listens(self.root / "mysql.sock")
+                return listens(self.root / "mysql.sock")
             case "slurmdbd":
                 return self.run("sacctmgr", "-n", "list", "cluster", check=False).returncode == 0
             case _:

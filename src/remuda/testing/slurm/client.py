@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from remuda.base.errors import RemudaError, TimedOut
 from remuda.fleet.processes import wait_until
-from remuda.testing.slurm.packages import SBIN
+from remuda.fleet.tree import SBIN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

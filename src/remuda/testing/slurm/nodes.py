@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from remuda.base.errors import InputError
 from remuda.fleet import processes
+from remuda.fleet.tree import which
 from remuda.testing.slurm import network, procs
-from remuda.testing.slurm.packages import find
 from remuda.wire.process import start_time
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class BedNode:
 
     def spawn(self) -> None:
         """Begin to start it, unless it runs; `plug_in` must follow."""
-        layout, slurmd = self._layout, [find("slurmd") or "slurmd", "-D", "-N", self.name]
+        layout, slurmd = self._layout, [which("slurmd") or "slurmd", "-D", "-N", self.name]
         (layout.root / "spool" / self.name).mkdir(exist_ok=True)
         if not layout.isolated:
             self._daemons.spawn(self.daemon, slurmd, self._env)

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("remuda.fleet.client")
 PATIENCE_S = 60.0
 """A client that is not resilient ends after so long without the head."""
+LOOK_S = 300.0
+"""Between two looks whether all GPUs are there: each is a process."""
 FIRST_S, LONGEST_S = 1.0, 30.0
 """Between two tries, at first and at most."""
 
@@ -62,6 +64,8 @@ class NodeClient:
         self._node: Node | None = None
         self._was: tuple[str, str] = ("", "")
         """Address and GPUs as the head knows them."""
+        self._gpus, self._looked = "", time.monotonic()
+        """GPUs that answered last, and when they were asked."""
         self._stop = asyncio.Event()
         self._failures = 0
         self._silent_since: float | None = None
@@ -157,7 +161,7 @@ class NodeClient:
         joined = await self._link.ask("join", self._authorization, said, Joined)
         self.it = replace(self.it, joined=asdict(joined), token="")
         membership.write(self.folder, self.it)
-        self._was = address, gpus
+        self._was, self._gpus = (address, gpus), gpus
         await self._furnish()
         self._tell(f"node {self.it.name} has joined the fleet at {self.it.host} with {gpus or 'no GPU'}")
 
@@ -182,10 +186,18 @@ class NodeClient:
         assert self._node is not None
         problems = [] if self._node.alive() else ["slurmd or munged is down"]
         beat = Beat(
-            at=time.time(), address=self._was[0], gpus=self._was[1], remuda=__version__,
+            at=time.time(), address=self._was[0], gpus=await self._gpus_now(), remuda=__version__,
             free_bytes=machine.free_bytes(self.folder), problems=problems,
         )  # fmt: skip
         return await self._link.ask("beat", f"Key {self.it.key}", beat, Levels)
+
+    async def _gpus_now(self) -> str:
+        """GPUs that answer, of those that the head knows. Without a driver what was said counts: devices are there."""
+        joined = self._was[1]
+        if joined and time.monotonic() > self._looked + LOOK_S:
+            self._looked = time.monotonic()
+            self._gpus = await asyncio.to_thread(machine.gpus_left, joined)
+        return self._gpus or joined
 
     async def _leave(self) -> bool:
         """Go, as soon as nothing runs here; whether it has."""

@@ -93,7 +93,8 @@ def prepare(paths: StatePaths, asked: Asked) -> Membership:
 def _rejoining(before: Membership, asked: Asked) -> Membership:
     host, _, port = asked.where.rpartition("@")[2].partition(":")
     http_port = asked.http_port or (int(port) + 1 if port.isdigit() else before.http_port)
-    if (host, http_port) != (before.host, before.http_port) and resolved(host) != resolved(before.host):
+    is_same = asked.where == before.login or resolved(host) == resolved(before.host)
+    if not is_same or ("@" not in asked.where and http_port != before.http_port):
         raise Conflict(
             f"this machine is node {before.name} of the fleet at {before.host}",
             hint="leave that one first: remuda client disconnect",
@@ -118,7 +119,8 @@ def _new(folder: Path, asked: Asked) -> Membership:
         tree.unpack(unpacked)
     return Membership(
         host=host, http_port=http_port, fingerprint=given.fingerprint, name=name, token=f"{given.id}.{given.secret}",
-        gpus=asked.gpus, resilient=asked.resilient, unpacked=str(unpacked or ""),
+        login=asked.where if "@" in asked.where else "", gpus=asked.gpus, resilient=asked.resilient,
+        unpacked=str(unpacked or ""),
     )  # fmt: skip
 
 

@@ -57,6 +57,14 @@ def gpus() -> str:
     return said(names)
 
 
+def gpus_left(joined: str) -> str:
+    """Of the GPUs that a node joined with those that are still there, as `COUNT`."""
+    _, count = gpus_of(joined)
+    there = sum(Path(f"/dev/nvidia{number}").is_char_device() for number in range(count))
+    answering = gpus_of(gpus())[1]
+    return str(min(count, answering or there))
+
+
 def said(names: list[str]) -> str:
     """Names of GPUs as Slurm has them: `h100:2`. Of several kinds only the number. Pure."""
     kinds = Counter(kind_of(one) for one in names)

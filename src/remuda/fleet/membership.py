@@ -35,6 +35,8 @@ class Membership:
     """The node's own secret: with it the head knows it again."""
     token: str = field(default="", repr=False)
     """`ID.SECRET` until it has joined."""
+    login: str = ""
+    """`USER@HOST` where ssh fetched the token."""
     gpus: str | None = None
     """What its user said; None: what the driver says."""
     resilient: bool = False

@@ -53,6 +53,18 @@ def seen(text: str) -> SlurmNode:
     return SlurmNode(found[1] if found else "")
 
 
+def closed(controller: Controller) -> dict[str, str]:
+    """Nodes that get no work, and why in Slurm's words; errors as `look`."""
+    if not controller.answers():
+        raise BackendUnreachable("the fleet's controller does not answer")
+    lines = controller.ask(
+        "sinfo", "-h", "-N", "-t", "down,drain,fail,no_respond", "-o", "%N|%T|%E"
+    ).stdout.splitlines()
+    return {
+        name: f"{state}: {why}" for name, state, why in (line.split("|", 2) for line in lines if line.count("|") > 1)
+    }
+
+
 def drain(controller: Controller, name: str) -> None:
     """A node gets nothing new.
 

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import ssl
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -231,3 +232,55 @@ def test_a_head_where_a_site_has_slurm(fleet: Fleet, slurm_bare: Any) -> None:
     done = fleet.head.run("host", "start", "--port", str(fleet.port), "--host", ADDRESS, check=False, env=env)
     assert done.returncode == 4
     assert "this machine belongs to a cluster: its Slurm answers at " in done.stderr
+
+
+def test_ssh_fetches_the_token(fleet: Fleet) -> None:
+    """What ssh runs there is one command, and nothing of the token is in it."""
+    fleet.begin()
+    folder = fleet.box.root / "bin"
+    folder.mkdir()
+    remuda = f'PATH="{Path(sys.executable).parent}:$PATH" REMUDA_HOME="{fleet.head.paths.root}"'
+    (folder / "ssh").write_text(
+        f'#!/bin/sh\necho "$@" >> {folder}/asked\n[ "$2" = anna@head ] || exit 255\n{remuda} exec sh -c "$3"\n'
+    )
+    (folder / "ssh").chmod(0o755)
+    fleet.box.env["PATH"] = f"{folder}:{os.environ['PATH']}"
+    done = fleet.box.run("client", "connect", "bob@head", "--node-id", "box", "--detach", check=False)
+    assert (done.returncode, "bob@head gave no token: ssh ended with code 255" in done.stderr) == (5, True)
+    fleet.box.run("client", "connect", "anna@head", "--node-id", "box", "--detach", "--resilient")
+    fleet.idle()
+    os.kill(fleet.status()["pid"], signal.SIGKILL)
+    until(lambda: not fleet.status()["pid"], "the client is gone")
+    fleet.box.run("client", "connect", "anna@head", "--detach", "--resilient")
+    # Asked again it is the same node; another fleet has to wait for this one to be left.
+    assert "the client runs already" in fleet.box.run("client", "connect", "anna@head").stderr
+    os.kill(fleet.status()["pid"], signal.SIGKILL)
+    until(lambda: not fleet.status()["pid"], "the client is gone")
+    file = fleet.box.root / "token"
+    file.write_text(fleet.token())
+    away = fleet.box.run("client", "connect", "192.0.2.9:8090", "--token-file", str(file), check=False)
+    assert (away.returncode, f"this machine is node box of the fleet at {ADDRESS}" in away.stderr) == (4, True)
+    assert (folder / "asked").read_text().splitlines()[1:] == ["-- anna@head remuda host token --json"]  # once
+
+
+def test_health_has_a_reason_for_each_node(fleet: Fleet) -> None:
+    assert fleet.head.run("health", check=False).returncode == 3
+    fleet.connect(fleet.begin(), "--resilient")
+    fleet.idle()
+    assert "well" in wait_for_health(fleet, 0)
+    os.kill(fleet.status()["pid"], signal.SIGKILL)
+    assert "silent for " in wait_for_health(fleet, 1)
+    found = json.loads(fleet.head.run("health", "--json", check=False).stdout)
+    assert (found["well"], [one["name"] for one in found["nodes"]]) == (False, ["box"])
+    assert fleet.nodes()["box"]["problems"][0].startswith("silent for ")
+    assert fleet.box.run("client", "status", check=False).returncode == 5
+
+
+def wait_for_health(fleet: Fleet, code: int) -> str:
+    """What `remuda health` prints as soon as it ends with this code."""
+
+    def said() -> str | None:
+        done = fleet.head.run("health", check=False)
+        return done.stdout if done.returncode == code else None
+
+    return until(said, f"health ends with {code}", 60)

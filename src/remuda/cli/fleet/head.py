@@ -75,6 +75,33 @@ def revoke(name: str) -> None:
     say(f"the token {name} is revoked")
 
 
+@click.command()
+@_JSON
+def health(as_json: bool) -> int:
+    """Check every node of this host's fleet. Ends with 1, and a reason for each, where one is not well."""
+    from remuda.base.errors import NotFound
+    from remuda.client.http import connect
+
+    view = connect().get("/fleet")
+    if not view:
+        raise NotFound("this host is not the head of a fleet", hint="remuda doctor checks this machine")
+    rows = [
+        [one["name"], one["address"], f"{show_duration(one['heard_s'])} ago", _reasons(one)] for one in view["nodes"]
+    ]
+    is_well = not view["trouble"] and not any(one["problems"] for one in view["nodes"])
+    if as_json:
+        print_json({"well": is_well, "trouble": view["trouble"], "nodes": view["nodes"]})
+        return not is_well
+    if view["trouble"]:
+        say(view["trouble"])
+    table(["node", "address", "heard", "health"], rows, empty="no machine has joined; remuda host token")
+    return not is_well
+
+
+def _reasons(one: dict[str, Any]) -> str:
+    return "; ".join(one["problems"]) or ("well, and leaving" if one["leaving"] else "well")
+
+
 def tell_head(view: dict[str, Any], host: HostClient) -> None:
     """What the user of a head types on other machines."""
     http = view["http_port"]

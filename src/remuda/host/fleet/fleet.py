@@ -8,13 +8,15 @@ import os
 import time
 from base64 import b64encode
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from remuda import __version__
 from remuda.base.errors import Conflict, NotFound, Rejected, RemudaError, Unavailable
 from remuda.fleet import admission, certificate, head, scontrol, token, tree
 from remuda.fleet.daemons import Controller
+from remuda.fleet.health import Heard, faults
 from remuda.fleet.roll import FleetNode, Roll
 from remuda.host.reporting import site_controller
 from remuda.wire.fleet import Beat, Joined, Joining, Leaving, Levels, to_json, told
@@ -28,15 +30,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("remuda.host.fleet")
 TEND_S: Final = 3.0
 """Between two looks whether the controller lives."""
-
-
-@dataclass(frozen=True)
-class Heard:
-    """The last word of a node."""
-
-    at: float
-    """Monotonic seconds."""
-    beat: Beat
+LOOK_S: Final = 10.0
+"""Between two questions which nodes Slurm gives no work."""
 
 
 class Fleet:
@@ -54,6 +49,9 @@ class Fleet:
         """Why the controller or the server is not there, in a sentence; empty while all is well."""
         self.heard: dict[str, Heard] = {}
         self._since = time.monotonic()
+        self._closed: Mapping[str, str] = {}
+        """Nodes that Slurm gives no work, and why."""
+        self._looked = 0.0
         self._roll: Roll | None = None
         self._controller: Controller | None = None
         self._server: FleetServer | None = None
@@ -122,6 +120,9 @@ class Fleet:
         if self.head is not None and self._controller is not None and self._server is not None:
             for sentence in await asyncio.to_thread(self._controller.tend):
                 _LOG.warning("fleet: %s", sentence)
+            if self.members() and time.monotonic() > self._looked + LOOK_S:
+                self._closed = await asyncio.to_thread(scontrol.closed, self._controller)
+                self._looked = time.monotonic()
             return
         recorded = await asyncio.to_thread(head.read, self.folder / "head.json")
         if recorded is not None:
@@ -266,7 +267,7 @@ class Fleet:
         if other is not None and other.name != joining.name:
             raise Conflict(f"this machine is node {other.name} of the fleet already", hint="remuda client disconnect")
         roll.join(joining, used, time.time())
-        self.heard[joining.name] = Heard(time.monotonic(), Beat(address=joining.address))
+        self.heard[joining.name] = Heard(time.monotonic(), Beat(address=joining.address, gpus=joining.gpus))
         if before is not None and before.leaving:
             with suppress(RemudaError):
                 await asyncio.to_thread(scontrol.resume, controller, joining.name)
@@ -275,7 +276,7 @@ class Fleet:
         return Joined(b64encode(key).decode(), controller.slurm_conf, asdict(it.conf))
 
     def _beat(self, name: str, beat: Beat) -> Levels:
-        self.heard[name] = Heard(time.monotonic(), beat)
+        self.heard[name] = Heard(time.monotonic(), beat, beat.at - time.time())
         return self._levels(name)
 
     def _levels(self, name: str, *, is_empty: bool = False) -> Levels:
@@ -319,11 +320,12 @@ class Fleet:
         return self._roll.members if self.head is not None and self._roll is not None else {}
 
     def said(self) -> dict[str, tuple[float, list[str]]]:
-        """Of each node: for how long nothing was heard, and what it said is the matter."""
-        return {
-            name: (round(self.silent_s(name), 1), list(self.heard[name].beat.problems) if name in self.heard else [])
-            for name in self.members()
-        }
+        """Of each node: for how long nothing was heard, and what is wrong with it."""
+        return {name: (round(self.silent_s(name), 1), self._faults(one)) for name, one in self.members().items()}
+
+    def _faults(self, one: FleetNode) -> list[str]:
+        closed = self._closed.get(one.name, "")
+        return faults(one, self.heard.get(one.name), self.silent_s(one.name), __version__, closed)
 
     def view(self) -> dict[str, Any]:
         """The fleet for whoever looks; empty where this host is no head."""
@@ -333,11 +335,10 @@ class Fleet:
         return {**_where(self.head), "trouble": self.trouble, "lease_s": self.head.conf.lease_s, "nodes": nodes}
 
     def _node(self, one: FleetNode) -> dict[str, Any]:
-        last = self.heard.get(one.name)
+        last, silent = self.heard.get(one.name), self.silent_s(one.name)
         kept = {name: value for name, value in asdict(one).items() if name not in ("digest", "token")}
-        beat = last.beat if last is not None else Beat()
-        more = {"problems": list(beat.problems), "free_bytes": beat.free_bytes}
-        return kept | more | {"heard_s": round(time.monotonic() - last.at, 1) if last is not None else None}
+        more = {"problems": self._faults(one), "heard_s": round(silent, 1)}
+        return kept | more | {"free_bytes": last.beat.free_bytes if last is not None else None}
 
 
 def _where(it: head.Head) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def environment(paths: StatePaths) -> Mapping[str, str]:
         fleet: dict[str, str] = json.loads(paths.fleet_environment.read_text())
     except OSError:
         return os.environ
-    path = f"{os.environ.get('PATH', os.defpath)}:{fleet['PATH']}"
+    path = f"{fleet['PATH']}:{os.environ.get('PATH', os.defpath)}"  # of its own version
     return {**os.environ, **fleet, "PATH": path}
 
 

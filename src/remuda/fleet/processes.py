@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING
 
 from remuda.base.errors import RemudaError, TimedOut
+from remuda.base.waiting import until
 from remuda.wire.process import start_time
 
 if TYPE_CHECKING:
@@ -51,11 +51,8 @@ def wait_until(ask: Callable[[], object], what: str, limit_s: float, *, step_s: 
     Raises:
         TimedOut: it was not within `limit_s`.
     """
-    deadline = time.monotonic() + limit_s
-    while not ask():
-        if time.monotonic() > deadline:
-            raise TimedOut(f"{what}: not within {limit_s:.0f} s")
-        time.sleep(step_s)
+    if not until(ask, limit_s, step_s):
+        raise TimedOut(f"{what}: not within {limit_s:.0f} s")
 
 
 def send(targets: Iterable[int], number: int) -> None:

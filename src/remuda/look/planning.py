@@ -25,7 +25,7 @@ from remuda.look.prices import price_of
 from remuda.plan.compile import Finding, accept, secret_folder
 from remuda.plan.model import Secret
 from remuda.plan.placing.place import asked_partitions
-from remuda.specs.fleet import is_of_fleet
+from remuda.specs.backend import is_of_fleet
 from remuda.specs.places import is_here
 from remuda.specs.reading.document import Problem, fail
 

@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from remuda.specs.fleet import of_fleet
-from remuda.specs.strict import Env, Json, Seconds, Size, Strict, Text, Texts
+from remuda.specs.places import FLEET, planned_as, traits
+from remuda.specs.strict import Env, Json, Seconds, Size, Strict, Text, Texts, contradiction
 
 Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+def is_of_fleet(backend: object) -> bool:
+    """Whether what a document says as `backend` is a fleet."""
+    name = backend.get("type") if isinstance(backend, dict) else backend
+    return bool(traits(str(name)).planned_as)
+
+
+def of_fleet(data: Any) -> Any:
+    """What a document says of a fleet, in the words of Slurm: one partition, and nobody to charge.
+
+    Raises:
+        PydanticCustomError: it names another partition.
+    """
+    at = "type" if isinstance(data, dict) and "type" in data else "backend"
+    if not isinstance(data, dict) or not traits(str(data.get(at))).planned_as:
+        return data
+    name, value = ("partition", FLEET) if at == "type" else ("partitions", (FLEET,))
+    said = data.get(name) or FLEET
+    if said != FLEET and [*said] != [FLEET]:
+        raise contradiction(name, f"all nodes of a fleet are in its one partition, `{FLEET}`", "leave it out")
+    kept = {key: one for key, one in data.items() if key not in ("account", "qos")}
+    return {**kept, at: planned_as(str(data[at])), name: value, **({"account": "", "qos": ""} if at == "type" else {})}
 
 
 class LocalEndpoint(Strict):

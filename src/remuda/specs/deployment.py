@@ -7,9 +7,8 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from remuda.base.text import did_you_mean
-from remuda.specs.backend import LocalBackend, Port
+from remuda.specs.backend import LocalBackend, Port, of_fleet
 from remuda.specs.benchmark import Numbers, Rates  # noqa: TC001 - pydantic reads them when it runs
-from remuda.specs.fleet import of_fleet
 from remuda.specs.service import DeployedWatchdog, ServiceFields
 from remuda.specs.strict import Env, Json, Seconds, SecretEnv, Size, Strict, Text, Texts, Words, contradiction, wrong
 from remuda.specs.swarm import Name  # noqa: TC001 - pydantic reads it when it runs

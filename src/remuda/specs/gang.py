@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from remuda.specs.fleet import of_fleet
+from remuda.specs.backend import of_fleet
 from remuda.specs.kubernetes import KubernetesFields
 from remuda.specs.run import Names, RunName, check_backoff
 from remuda.specs.strict import (

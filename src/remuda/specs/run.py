@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 from remuda.base.errors import InputError
 from remuda.base.units import parse_size
 from remuda.specs.arrays import parse_array
-from remuda.specs.fleet import of_fleet
+from remuda.specs.backend import of_fleet
 from remuda.specs.kubernetes import KubernetesFields
 from remuda.specs.strict import (
     USUAL_INTERVAL,

@@ -36,12 +36,12 @@ def settings(text: str) -> dict[str, str]:
 
 def test_all_machines_read_the_same_and_each_its_own_directory() -> None:
     text = slurm_conf(FLEET)
-    read = settings(placed(text, Path("/home/a/.remuda/fleet"), "/opt/lib/slurm-wlm"))
+    read = settings(placed(text, Path("/srv/a/remuda/fleet"), "/opt/lib/slurm-wlm"))
     assert {key: read[key] for key in ("ClusterName", "SlurmctldHost", "SlurmctldPort", "SlurmdPort", "SlurmUser")} == {
         "ClusterName": "fleet", "SlurmctldHost": "head(10.0.0.1)", "SlurmctldPort": "8090", "SlurmdPort": "8092",
         "SlurmUser": "1000",
     }  # fmt: skip
-    assert read["AuthInfo"] == "socket=/home/a/.remuda/fleet/munge.sock"
+    assert read["AuthInfo"] == "socket=/srv/a/remuda/fleet/munge.sock"
     assert read["PluginDir"] == "/opt/lib/slurm-wlm"
     assert read["PartitionName"] == "fleet Nodes=ALL Default=YES State=UP MaxTime=INFINITE"
     assert "PluginDir" not in placed(text, Path("/x"), "")

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 from remuda import __version__
 from remuda.base import log
-from remuda.base.addresses import towards
 from remuda.base.disk.paths import StatePaths, state_paths
 from remuda.base.errors import HostUnreachable, NotFound, RemudaError, Unavailable
 from remuda.fleet import machine, membership, tree
+from remuda.fleet.addresses import towards
 from remuda.fleet.conf import NodeConf
 from remuda.fleet.daemons import Node
 from remuda.fleet.link import Link, Stranger

@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remuda.base.addresses import resolved, towards
 from remuda.base.disk.files import write_atomic
 from remuda.base.disk.private import user_name
 from remuda.base.errors import Conflict, InputError, RemudaError
+from remuda.fleet.addresses import resolved, towards
 from remuda.fleet.conf import LEASE_S, PORT, FleetConf
 from remuda.wire.fields import known
 from remuda.wire.peer import listeners

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from remuda.base.addresses import resolved
 from remuda.base.disk.files import read_whole
 from remuda.base.errors import Conflict, HostUnreachable, InputError, NotFound, RemudaError, TimedOut, Unavailable
 from remuda.base.waiting import until
 from remuda.fleet import client, machine, membership, token, tree
+from remuda.fleet.addresses import resolved
 from remuda.fleet.admission import malformed
 from remuda.fleet.client import NodeClient
 from remuda.fleet.head import HTTP_PORT

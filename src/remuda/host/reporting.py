@@ -9,8 +9,8 @@ import socket
 import subprocess
 from typing import TYPE_CHECKING
 
-from remuda.base.addresses import resolved, towards
 from remuda.base.settings import setting
+from remuda.fleet.addresses import resolved, towards
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -57,6 +57,8 @@ GROUPS = {
     },
     "Cluster": {
         "gpus": ("remuda.cli.look.gpus:gpus", "Show how many GPUs are free, by partition and type."),
+        "client": ("remuda.cli.fleet.client:client", "Make this machine a node of a fleet; status, logs, leave."),
+        "health": ("remuda.cli.fleet.head:health", "Check every node of this host's fleet."),
         "nodes": ("remuda.cli.look.nodes:nodes", "List, test and ban nodes; show what went wrong on them."),
     },
     "Try it": {

@@ -23,6 +23,8 @@ from remuda.host.accept import accept, with_secrets
 from remuda.host.board import Board
 from remuda.host.faults import ErrorBoundary
 from remuda.host.feed import BoardFeed
+from remuda.host.fleet.fleet import Fleet
+from remuda.host.fleet.routes import add_fleet
 from remuda.host.nodes import Nodes
 from remuda.host.nodes_api import add_nodes
 from remuda.host.orphan_scan import EndingView, StrayView
@@ -159,11 +161,12 @@ class App:
 
     def __init__(
         self, service: Service, reports: ReportServer, facts: Facts, stop: Callable[[], None], jobs: JobKeeper,
-        campaigns: Campaigns,
+        campaigns: Campaigns, fleet: Fleet,
     ) -> None:  # fmt: skip
         self.service = service
         self.jobs = jobs
         self.campaigns = campaigns
+        self.fleet = fleet
         self.reports = reports
         self.facts = facts
         self.stop = stop
@@ -182,7 +185,8 @@ class App:
         self._add_host(router)
         self._add_workloads(router)
         self._add_database(router)
-        add_nodes(router, Nodes.of(self.service))
+        add_nodes(router, Nodes.of(self.service, self.fleet.said))
+        add_fleet(router, self.fleet)
         add_stream(router, self.feed)
         return app
 
@@ -205,6 +209,7 @@ class App:
                 slurm_conf=os.environ.get("SLURM_CONF", ""),
                 kubeconfig=os.environ.get("KUBECONFIG", ""),
                 note=note(self.service.still_forgotten()),
+                fleet=self.fleet.view(),
             )
 
         @router.post("/host/stop", summary="End the host; workloads go on running and the next host adopts them")

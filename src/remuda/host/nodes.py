@@ -81,6 +81,7 @@ class Nodes:
         changed: Callable[[], None] = lambda: None,
         gpus_taken: Callable[[], int] = lambda: 0,
         environ: Callable[[], Mapping[str, str]] = lambda: os.environ,
+        heard: Callable[[], Mapping[str, tuple[float, list[str]]]] = dict,
     ) -> None:
         """Wire it.
 
@@ -91,6 +92,7 @@ class Nodes:
             changed: called when the evidence changed.
             gpus_taken: how many GPUs of this machine the local backend's tasks have.
             environ: what Slurm's commands are run with.
+            heard: of the nodes of the host's fleet, for how long nothing was heard, and what is the matter.
         """
         self.journal = journal
         self.store = journal.store
@@ -100,15 +102,16 @@ class Nodes:
         self.changed = changed
         self.gpus_taken = gpus_taken
         self.environ = environ
+        self.heard = heard
 
     @classmethod
-    def of(cls, service: Service) -> Nodes:
+    def of(cls, service: Service, heard: Callable[[], Mapping[str, tuple[float, list[str]]]] = dict) -> Nodes:
         """Those of a host's service."""
         supervisor = service.supervisor
         return cls(
             service.journal, supervisor.backends, service.clock,
             changed=supervisor.wake, gpus_taken=lambda: local_gpus_taken(supervisor),
-            environ=partial(environment, service.paths),
+            environ=partial(environment, service.paths), heard=heard,
         )  # fmt: skip
 
     # What there is
@@ -125,7 +128,14 @@ class Nodes:
         cluster = await self._cluster(name)
         _check_pool(pool, cluster)
         now = self.clock.now()
-        return node_views(cluster, self.store.evidence(now), now, name=name, pool=pool)
+        views = node_views(cluster, self.store.evidence(now), now, name=name, pool=pool)
+        heard = {} if is_here(name) else self.heard()
+        return [
+            view.model_copy(update=dict(zip(("heard_s", "problems"), heard[view.name], strict=True)))
+            if view.name in heard
+            else view
+            for view in views
+        ]
 
     async def gpus(self, backend: str = "") -> list[GpuView]:
         """GPUs by pool and type.

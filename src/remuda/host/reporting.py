@@ -10,6 +10,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from remuda.base.settings import setting
+from remuda.fleet.addresses import resolved, towards
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,15 +28,15 @@ def report_host(environ: Mapping[str, str] = os.environ) -> str:
     """
     said = setting("REPORT_HOST")
     if said:
-        return _resolved(said) or LOOPBACK
+        return resolved(said) or LOOPBACK
     if shutil.which("scontrol", path=environ.get("PATH")) is None:
         return LOOPBACK
-    controller = _controller(environ)
-    own = _towards(controller) if controller else ""
-    return own or _resolved(socket.gethostname()) or LOOPBACK
+    controller = site_controller(environ)
+    own = towards(controller) if controller else ""
+    return own or resolved(socket.gethostname()) or LOOPBACK
 
 
-def _controller(environ: Mapping[str, str]) -> str:
+def site_controller(environ: Mapping[str, str]) -> str:
     """Address of Slurm's controller, empty when nobody answers."""
     try:
         done = subprocess.run(
@@ -51,23 +52,3 @@ def controller_in(config: str) -> str:
     """Address of the first controller in the output of `scontrol show config`; empty when it names none."""
     found = _CONTROLLER.search(config)
     return (found.group(2) or found.group(1)) if found else ""
-
-
-def _towards(host: str) -> str:
-    """This machine's address on the way to `host`; nothing is sent."""
-    address = _resolved(host)
-    if not address:
-        return ""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((address, 9))
-        except OSError:
-            return ""
-        return str(probe.getsockname()[0])
-
-
-def _resolved(host: str) -> str:
-    try:
-        return socket.gethostbyname(host)
-    except OSError:
-        return ""

@@ -26,6 +26,7 @@ from remuda.base.errors import Conflict, Fenced, RemudaError, Unwritable
 from remuda.base.secrets import lasting_secret
 from remuda.base.settings import database_url
 from remuda.host.app import App, Facts
+from remuda.host.fleet.fleet import Fleet
 from remuda.host.reconcilers.campaigns import Campaigns
 from remuda.host.reconcilers.every import every
 from remuda.host.reconcilers.job_rows import JobKeeper
@@ -177,7 +178,7 @@ class Host:
         self._announce(service.address, port)
         facts = Facts(pid=me.pid, node=me.node, home=str(self.paths.root), database=self.store.address.shown,
                       started_at=time.time())  # fmt: skip
-        app = App(service, reports, facts, self._stop.set, jobs, campaigns)
+        app = App(service, reports, facts, self._stop.set, jobs, campaigns, Fleet(self.paths))
         listener = self._listen()
         starting.over(self.paths)
         _LOG.info("host %d serves %s, lease %d", me.pid, self.paths.root, taken.fence)
@@ -185,6 +186,7 @@ class Host:
             await self._until_stopped(app, listener, taken)
         finally:
             await reports.stop()
+            await app.fleet.close()
             for one in supervisor.after:
                 await one.close()
             listener.close()
@@ -202,6 +204,7 @@ class Host:
             asyncio.create_task(self._renew(lease, service), name="lease"),
             asyncio.create_task(self._care(), name="database"),
             asyncio.create_task(self.clock.keep(), name="clock"),
+            asyncio.create_task(app.fleet.keep(), name="fleet"),
             asyncio.create_task(server.serve(sockets=[listener]), name="api"),
             asyncio.create_task(self._stop.wait(), name="stop"),
         ]

@@ -118,6 +118,11 @@ class StatePaths:
         """JSON of what Slurm's commands need to ask this host's fleet; there while it has one."""
         return self.fleet / "environment.json"
 
+    @property
+    def fleet_node(self) -> Path:
+        """What a machine that joined a fleet keeps."""
+        return self.root / "fleet-node"
+
     def workload(self, name: str) -> Path:
         """The run directory of one workload."""
         return self.workloads / name

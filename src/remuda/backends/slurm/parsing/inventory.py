@@ -9,6 +9,7 @@ from remuda.backends.base import Node, PoolInfo
 from remuda.backends.slurm.parsing.parse import read_duration
 from remuda.base.errors import BackendUnreachable
 
+_NO_NODES: Final = "No nodes in the system"
 _BASE_USABLE: Final = frozenset({"idle", "allocated", "mixed", "completing", "planned"})
 #: A node with one of these takes no new work until a person, or its own recovery, changes that.
 _BARRED: Final = frozenset({
@@ -30,6 +31,8 @@ def parse_nodes(text: str) -> tuple[Node, ...]:
     Raises:
         BackendUnreachable: it is not that.
     """
+    if text.strip() == _NO_NODES:
+        return ()
     return tuple(_node(line) for line in text.splitlines() if line.strip())
 
 

@@ -358,6 +358,7 @@ class Backend(Protocol):
 
         Raises:
             InputError: it refuses one for good; `where` is the field of the document that it speaks of.
+            BackendUnreachable: it does not answer, and without having asked it nothing is to be accepted.
         """
         ...
 

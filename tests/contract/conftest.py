@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
-from tests.fakes.kube import KubeBed
 from tests.nodeprogram import node_program
 
 from remuda.backends.base import Backend, Handle, Rendered, Request, TaskKey, make_token
@@ -25,6 +24,7 @@ from remuda.backends.slurm.render import SlurmSite
 from remuda.base.ids import new_suffix
 from remuda.node.zipapp import deflated
 from remuda.plan.model import Command, Group, Kind, Resources, RestartRule, Role, Workload
+from remuda.testing.kube import KubeBed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -13,8 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.fakes.kube.api import Answer, Api, Asked, target
-from tests.fakes.kube.served import Refusal
+from remuda.testing.kube.api import Answer, Api, Asked, target
+from remuda.testing.kube.served import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

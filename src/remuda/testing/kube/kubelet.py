@@ -13,16 +13,16 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from tests.fakes.kube.container import NO_SUCH_PROGRAM
-from tests.fakes.kube.objects import key_of, moment, set_condition, stamp
-from tests.fakes.kube.podspec import LOOPBACK, NotYet, command, environment, interpreter, mounts, volumes
-from tests.fakes.kube.served import Refusal
+from remuda.testing.kube.container import NO_SUCH_PROGRAM
+from remuda.testing.kube.objects import key_of, moment, set_condition, stamp
+from remuda.testing.kube.podspec import LOOPBACK, CannotStart, command, environment, interpreter, mounts, volumes
+from remuda.testing.kube.served import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.fakes.kube.objects import Doc, Objects
+    from remuda.testing.kube.objects import Doc, Objects
 
 _IMAGE: Final = re.compile(r"[a-z0-9][-._/:@a-zA-Z0-9]*")
 _LINE: Final = 16 << 10
@@ -201,7 +201,7 @@ class _Running(threading.Thread):
                 self._pull(looks)
                 with self._objects.lock:
                     return self._spec()
-            except NotYet as error:
+            except CannotStart as error:
                 looks += 1
                 self._wait(error.reason, str(error), is_mount=error.reason == "ContainerCreating")
         return None
@@ -209,12 +209,14 @@ class _Running(threading.Thread):
     def _pull(self, looks: int) -> None:
         image = self._container["image"]
         if not _IMAGE.fullmatch(image):
-            raise NotYet("InvalidImageName", f'Failed to apply default image tag "{image}": couldn\'t parse image name')
+            raise CannotStart(
+                "InvalidImageName", f'Failed to apply default image tag "{image}": couldn\'t parse image name'
+            )
         if image.startswith(tuple(self._kubelet.missing)):
             if not looks:
                 says = f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": not found'
-                raise NotYet("ErrImagePull", says)
-            raise NotYet("ImagePullBackOff", f'Back-off pulling image "{image}"')
+                raise CannotStart("ErrImagePull", says)
+            raise CannotStart("ImagePullBackOff", f'Back-off pulling image "{image}"')
 
     def _spec(self) -> Doc:
         made = volumes(self._objects, self._pod, self.folder / "volumes")

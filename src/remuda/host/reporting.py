@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import socket
@@ -17,12 +18,15 @@ _CONTROLLER = re.compile(r"^SlurmctldHost\[0\]\s*=\s*([\w.\-]+)(?:\(([^)]+)\))?"
 def report_host() -> str:
     """An address of this machine as text, to listen on and to tell nodes.
 
-    `REMUDA_REPORT_HOST` when it is set. On a machine with Slurm the address from which its controller is reached,
-    because that is a network which the nodes are on, too; otherwise loopback, so that nothing is opened to others.
+    `REMUDA_REPORT_HOST` when it is set. In a pod of Kubernetes its address, which others there reach. On a machine with
+    Slurm the address from which its controller is reached, because nodes are on that network, too; otherwise loopback,
+    so that nothing is opened to others.
     """
     said = setting("REPORT_HOST")
     if said:
         return _resolved(said) or LOOPBACK
+    if api := os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return _towards(api) or LOOPBACK
     if shutil.which("scontrol") is None:
         return LOOPBACK
     controller = _controller()

@@ -30,7 +30,7 @@ from remuda.backends.kubernetes.render import (
     render,
     selector,
 )
-from remuda.backends.kubernetes.sending import with_secrets
+from remuda.backends.kubernetes.sending import reports_to, with_secrets
 from remuda.backends.lastword import buried, with_record
 from remuda.backends.left import EVIDENCE, Left
 from remuda.backends.logs import Logs
@@ -364,8 +364,11 @@ class KubernetesBackend:
         if job is not None and not self._is_ours(job, handle.token):
             job = None
         seen = observed(name, job, look.pod(name), partial(self._last_word, handle.token)) or self._unknown(handle)
-        is_new = seen.native_state == "Running" and 0 <= time.time() - seen.started_at < _REPORTS_S
-        return replace(seen, unread=False) if is_new else seen
+        if seen.native_state != "Running":
+            return seen
+        if 0 <= time.time() - seen.started_at < _REPORTS_S:
+            return replace(seen, unread=False)
+        return replace(seen, mute=reports_to(self.site))
 
     def _last_word(self, token: str, message: str) -> ExitRecord | None:
         """The exit record of a termination message, which is kept: the Job goes some day."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
 from remuda.base.text import did_you_mean
-from remuda.specs.backend import LeptonBackend, LocalBackend, SlurmBackend
+from remuda.specs.backend import LeptonBackend, LocalBackend, PodBackend, SlurmBackend
 from remuda.specs.reading.document import Problem, fail
 from remuda.specs.reading.fields import model_at
 from remuda.specs.reading.resolve import Layer, ValueOrigin, document_layer
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from remuda.specs.reading.document import Document, Path
     from remuda.specs.reading.resolve import Origin
 
-SECTIONS: dict[str, type[BaseModel]] = {"local": LocalBackend, "slurm": SlurmBackend, "lepton": LeptonBackend}
+SECTIONS: dict[str, type[BaseModel]] = {
+    "local": LocalBackend, "slurm": SlurmBackend, "kubernetes": PodBackend, "lepton": LeptonBackend,
+}  # fmt: skip
 """Sections whose keys are fields of `backend`, used for swarms on that backend."""
 
 RUN = "run"

@@ -113,16 +113,22 @@ def _field(pod: Doc, path: str) -> str:
     return str(found)
 
 
-def volumes(objects: Objects, pod: Doc, folder: Path) -> dict[str, tuple[Path, bool]]:
-    """Make the folders of a pod's volumes: each with whether it is for reading only.
+def volumes(objects: Objects, pod: Doc, folder: Path, claims: Path) -> dict[str, tuple[Path, bool]]:
+    """Make the folders of a pod's volumes: each with whether it is for reading only. Claims are folders that are there.
 
     Raises:
         CannotStart: a Secret, a ConfigMap or the kind of a volume is missing.
     """
     made = {}
     for volume in pod["spec"].get("volumes") or ():
+        if claim := volume.get("persistentVolumeClaim"):
+            made[volume["name"]] = (claims / claim["claimName"], False)
+            if not made[volume["name"]][0].is_dir():
+                raise CannotStart("ContainerCreating", f'persistentvolumeclaim "{claim["claimName"]}" not found')
+            continue
         at = folder / volume["name"]
         at.mkdir(parents=True, exist_ok=True)
+        at.chmod(0o777)
         kind = next((one for one in ("emptyDir", "secret", "configMap") if one in volume), "")
         if not kind:
             raise CannotStart(
@@ -163,6 +169,18 @@ def mounts(container: Doc, made: Mapping[str, tuple[Path, bool]], message: Path)
         folder, is_fixed = made[mount["name"]]
         source = folder / mount.get("subPath", "")
         yield {"path": mount["mountPath"], "source": str(source), "read_only": is_fixed or mount.get("readOnly", False)}
+
+
+def user(pod: Doc) -> int:
+    """Number of the user that a container runs as; that of images is root.
+
+    Raises:
+        CannotStart: it must not be.
+    """
+    said = pod["spec"].get("securityContext") or {}
+    if said.get("runAsNonRoot") and not said.get("runAsUser"):
+        raise CannotStart("CreateContainerConfigError", "container has runAsNonRoot and image will run as root")
+    return int(said.get("runAsUser", 0))
 
 
 def command(container: Doc, env: Mapping[str, str]) -> list[str]:

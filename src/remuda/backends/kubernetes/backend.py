@@ -31,7 +31,7 @@ from remuda.backends.kubernetes.render import (
     selector,
 )
 from remuda.backends.kubernetes.sending import letting_go, reports_to, with_secrets
-from remuda.backends.kubernetes.turns import Turns
+from remuda.backends.kubernetes.turns import QueueTurns
 from remuda.backends.lastword import buried, with_record
 from remuda.backends.left import EVIDENCE, Left
 from remuda.backends.logs import Logs
@@ -87,7 +87,7 @@ class KubernetesBackend:
         self.poll_s, self.hurry_s = poll_s, min(poll_s, hurry_s)
         self.files = Left(site.workloads)
         self._environ = os.environ if environ is None else environ
-        self._logs, self._keeper, self._turns = Logs(), Keeper(self.files), Turns()
+        self._logs, self._keeper, self._turns = Logs(), Keeper(self.files), QueueTurns()
         self._clients: dict[Where, KubernetesClient] = {}
         self._has_program: set[Where] = set()
         self._stuck: set[str] = set()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from remuda.testing.kube.container import NO_SUCH_PROGRAM
 from remuda.testing.kube.objects import key_of, moment, set_condition, stamp
-from remuda.testing.kube.podspec import LOOPBACK, CannotStart, command, environment, interpreter, mounts, user, volumes
+from remuda.testing.kube.podspec import LOOPBACK, NotStartable, command, environment, interpreter, mounts, user, volumes
 from remuda.testing.kube.served import Refusal
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class _Running(threading.Thread):
                 self._pull(looks)
                 with self._objects.lock:
                     return self._spec()
-            except CannotStart as error:
+            except NotStartable as error:
                 looks += 1
                 self._wait(error.reason, str(error), is_mount=error.reason == "ContainerCreating")
         return None
@@ -211,14 +211,14 @@ class _Running(threading.Thread):
     def _pull(self, looks: int) -> None:
         image = self._container["image"]
         if not _IMAGE.fullmatch(image):
-            raise CannotStart(
+            raise NotStartable(
                 "InvalidImageName", f'Failed to apply default image tag "{image}": couldn\'t parse image name'
             )
         if image.startswith(tuple(self._kubelet.missing)):
             if not looks:
                 says = f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": not found'
-                raise CannotStart("ErrImagePull", says)
-            raise CannotStart("ImagePullBackOff", f'Back-off pulling image "{image}"')
+                raise NotStartable("ErrImagePull", says)
+            raise NotStartable("ImagePullBackOff", f'Back-off pulling image "{image}"')
 
     def _spec(self) -> Doc:
         number = user(self._pod)

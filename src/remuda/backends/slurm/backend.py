@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -207,6 +208,19 @@ class SlurmBackend:
                     found[token] = Handle(token, min(ids, key=lambda text: int(text.split("_")[0])))
         return found
 
+    async def amend(self, waiting: Mapping[Handle, Rendered]) -> None:
+        """Let pending jobs avoid the nodes that `--exclude` names now.
+
+        Raises:
+            BackendUnreachable: no answer, or some were not changed.
+        """
+        jobs: dict[str, set[str]] = defaultdict(set)
+        for handle, rendered in waiting.items():
+            said = [word.partition("=")[2] for word in rendered.argv if word.startswith("--exclude=")]
+            jobs[said[-1] if said else ""].add(handle.native)
+        for nodes, ids in jobs.items():
+            await self.client.exclude(sorted(ids), nodes)
+
     # --- observing ---------------------------------------------------------------------------------------------------
 
     async def observe(self, handles: Sequence[Handle]) -> Mapping[str, Observed]:
@@ -218,7 +232,7 @@ class SlurmBackend:
         """
         self._just_held.clear()  # an id is only as good as the look that told it
         queue = Queue(await self.client.queue())
-        self.hurry_s = self._pace.looked(lived(self._clock), self.client.look_s)
+        self.hurry_s = self._pace.looked(lived(self._clock))
         seen: dict[str, Observed] = {}
         ended: dict[Handle, QueueLine] = {}
         missing: list[Handle] = []

@@ -5,8 +5,6 @@ from __future__ import annotations
 SOON_S = 0.5
 BURST = 6
 """Looks that may come soon after each other, once nothing has been asked for a while."""
-_IDLE = 5.0
-"""The controller is left alone for so many times what its last answer took."""
 
 
 class Pace:
@@ -21,10 +19,10 @@ class Pace:
         self._saved = float(BURST)
         self._looked_at = float("-inf")
 
-    def looked(self, now: float, took_s: float) -> float:
-        """Take in a look that took so long; seconds until the next."""
+    def looked(self, now: float) -> float:
+        """Take in a look; seconds until the next."""
         passed, self._looked_at = now - self._looked_at, now
         if self._usual_s <= SOON_S:
             return self._usual_s
         self._saved = min(float(BURST), self._saved + max(0.0, passed) / self._usual_s) - 1.0
-        return self._usual_s if self._saved < 1.0 else min(self._usual_s, max(SOON_S, _IDLE * took_s))
+        return self._usual_s if self._saved < 1.0 else SOON_S

@@ -112,6 +112,8 @@ class FakeBackend:
 
     async def amend(self, waiting: Mapping[Handle, Rendered]) -> None:
         """Keep what those that wait were told last in `requests`."""
+        if not waiting:
+            return
         self._begin("amend", [handle.token for handle in waiting])
         self._end("amend")
 

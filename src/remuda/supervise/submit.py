@@ -141,8 +141,6 @@ class Submitter:
             if nodes != self._sent.get(task.token) and _level(items[task.token]) <= task.avoids:
                 rendered = self._render(backend, task, nodes, changes)
                 told |= {Handle(task.token, task.native): rendered} if isinstance(rendered, Rendered) else {}
-        if not told:
-            return
         try:
             await backend.amend(told)
         except Exception as error:  # noqa: BLE001 - what waits, waits as before

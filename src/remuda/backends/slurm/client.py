@@ -180,23 +180,14 @@ class SlurmClient:
         """
         await self._scancel((), name, job_id)
 
-    async def terminate(self, name: str, job_id: str) -> None:
-        """Send SIGTERM to the script of a job that runs, and to nothing else of it. For names see `cancel`.
-
-        Never for a pending job: then scancel tries for minutes.
-
-        Raises:
-            BackendUnreachable: no answer.
-        """
-        await self._scancel(TERMINATE, name, job_id)
-
     async def _scancel(self, options: tuple[str, ...], name: str, job_id: str) -> None:
         named = (f"--name={name}",) if not job_id else (job_id,) if "_" in job_id else (f"--name={name}", job_id)
         self._check(await self.commands.run(("scancel", *options, *named)), "scancel")
 
     async def end(self, lines: Sequence[QueueLine], *, politely: bool) -> dict[str, Exception]:
-        """`cancel`, or `terminate`, jobs that the queue has just shown: one call for each thousand.
+        """End jobs that the queue has just shown: one call for each thousand.
 
+        Politely: SIGTERM to the script of each, and nothing else of it. Never a pending one: scancel tries for minutes.
         Several are named by their ids alone, because scancel takes one name only.
 
         Returns:

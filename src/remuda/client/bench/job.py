@@ -107,7 +107,7 @@ def measured(plan: BenchPlan, kept: PointStore, found: list[Point], *, again: bo
     """
     for one in benchmarks.run(plan, kept, _Teller(found), again=again):
         found.append(one.point)
-        say(f"{one.point.name} {one.point.load.label}: {one.point.verdict}")
+        say(f"{one.point.name} {one.point.label}: {one.point.verdict}")
         for check in one.point.reasons:
             say(f"  {check.code} {check.name}: {check.text}")
         yield one.point
@@ -127,5 +127,9 @@ class _Teller:
             return
         self._told = time.monotonic()
         with suppress(OSError):
-            step = {"step": len(self._found), "requests": len(live.rows), "load": load.concurrency}
+            step = {
+                "step": len(self._found),
+                "requests": live.issued if live.line else len(live.rows),
+                "load": load.concurrency,
+            }
             write_atomic(Path(self._file), json.dumps(step), sync=False)

@@ -89,6 +89,8 @@ def plan(
 
 
 def _check(spec: BenchmarkSpec, maximise: str) -> None:
+    if spec.tasks:
+        raise InputError("a search is of loads", where="tasks", hint="ask questions with remuda bench run")
     if not spec.slo:
         raise InputError("a search needs a latency target", where="--slo", hint="add --slo ttft_p99=500ms")
     if spec.rate:

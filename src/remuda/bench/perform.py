@@ -122,12 +122,12 @@ class BenchSession:
         return self._seen.identity
 
     def address(self, load: Load, asked: str = "") -> str:
-        """The content address that a point of this load has, and of these questions."""
-        target = self.target
+        """The content address of a point of this load and these questions; with a config also before `open`."""
+        target, engine = self.target, self._seen.identity if self._seen is not None else ""
+        assert target.config or self._seen is not None
         return address(
-            load, target.place.base, target.model, self.identity, target.hardware, self.terms.rules, target.config,
-            asked,
-        )  # fmt: skip
+            load, target.place.base, target.model, engine, target.hardware, self.terms.rules, target.config, asked
+        )
 
     def priced(self, point: Point) -> Point:
         """A point with its cost at the price of today; one measured before had another, or none."""

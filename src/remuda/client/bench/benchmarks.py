@@ -104,6 +104,14 @@ def store() -> PointStore:
     return PointStore(paths.root / "bench")
 
 
+def by_address(kept: PointStore) -> dict[str, list[Point]]:
+    """All stored points: the measurements of each address, the oldest first."""
+    found: dict[str, list[Point]] = {}
+    for point in kept.points():
+        found.setdefault(point.id, []).append(point)
+    return found
+
+
 def read(file: Path | None, overrides: Sequence[Override]) -> Loaded[BenchmarkSpec]:
     """A benchmark's document and flags.
 

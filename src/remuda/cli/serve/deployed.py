@@ -38,7 +38,9 @@ def follow(words: Mapping[str, Any], *, as_json: bool) -> int:
         from remuda.client.bench import accuracy
         from remuda.specs.benchmark import QuestionFields
 
-        accuracy.check(QuestionFields.model_validate({name: bench[name] for name in QuestionFields.model_fields}))
+        accuracy.check(
+            QuestionFields.model_validate({name: bench[name] for name in QuestionFields.model_fields if name in bench})
+        )
     view = watch.until_up(submission.send(planned, repeats=True)[0], one)
     name = view["name"]
     if not as_json:

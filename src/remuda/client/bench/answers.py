@@ -90,7 +90,7 @@ class EndpointModel(LM):  # type: ignore[misc]
         """Answers in the order of the questions; `Unanswered` where there is none."""
         # A question comes several times in a row where its task wants as many answers.
         times = ((one, again) for _, same in itertools.groupby(requests, key=id) for again, one in enumerate(same))
-        bodies = [self._body(*one.args, seed=_SEED + again) for one, again in times]
+        bodies = [self._body(one.args, _SEED + again) for one, again in times]
         questions, answers = self._folder / "questions.jsonl", self._folder / "answers.jsonl"
         data = b"".join(orjson.dumps({"body": body}, option=orjson.OPT_SERIALIZE_NUMPY) + b"\n" for body in bodies)
         if not questions.is_file() or questions.read_bytes() != data:
@@ -104,7 +104,8 @@ class EndpointModel(LM):  # type: ignore[misc]
             for row, one in zip(self.rows, requests, strict=True)
         ]
 
-    def _body(self, context: str, said: dict[str, Any], seed: int) -> dict[str, Any]:
+    def _body(self, asked: tuple[str, dict[str, Any]], seed: int) -> dict[str, Any]:
+        context, said = asked
         own = {name: value for name, value in said.items() if name not in ("do_sample", "until", "max_gen_toks")}
         tokens = self._max_tokens or said.get("max_tokens") or said.get("max_gen_toks") or _TOKENS
         question = {"messages": json.loads(context)} if self._is_chat else {"prompt": context}

@@ -132,7 +132,7 @@ def _measure(told: Mapping[str, Any], folder: Path) -> int:
                 drivers.say(search.result(hunt, outcome))
                 codes.append(search.exit_code(outcome, **allowed))
                 continue
-            for point in job.measured(plan, kept, found, again=not is_swept):
+            for point in job.measured(plan, kept, found, again=not is_swept and not spec.tasks):
                 keep(kept, point, folder)
                 counting.append(point)
     except RemudaError as failed:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -69,12 +68,6 @@ def points_of(rows: Iterable[CampaignItemRow]) -> Iterator[dict[str, Any]]:
     """What rows measure; plans of many kilobytes are not checked again for that."""
     for row in rows:
         yield from orjson.loads(row.plan).get("points", ())
-
-
-@lru_cache(maxsize=20_000)
-def addresses_of(plan: str) -> frozenset[str]:
-    """Of the points that a row measures."""
-    return frozenset(one["address"] for one in orjson.loads(plan).get("points", ()))
 
 
 def is_known(plan: str, home: Path) -> bool:

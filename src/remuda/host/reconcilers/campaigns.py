@@ -17,7 +17,7 @@ from remuda.base.ids import check_name
 from remuda.base.secrets import SecretRef
 from remuda.batch.endpoint import slots_of
 from remuda.host.accept import accept, with_secrets
-from remuda.host.reconcilers.campaign_bodies import PlannedRow, addresses_of, counted, is_known, points_of, unknown
+from remuda.host.reconcilers.campaign_bodies import PlannedRow, counted, is_known, points_of, unknown
 from remuda.host.service import NewWorkload
 from remuda.plan.job import SLOTS, filled
 from remuda.plan.model import Role
@@ -56,6 +56,8 @@ class Campaigns(Reconciler[str, object]):
         self._names: set[str] = set()
         """Of workloads and jobs of campaigns that are not over."""
         self._marks: dict[str, object] = {}
+        self._measured: dict[str, list[str]] = {}
+        """By address of a row: those of its points."""
         self._offset = self._clock_offset()
         self._alone = asyncio.Lock()
         self.turns: Turns = Turns(self._turn, "campaigns")
@@ -211,13 +213,19 @@ class Campaigns(Reconciler[str, object]):
             row for other, found in self._known.values() if {campaign.kind, other.kind} == {SWEEP} and other != campaign
             for row in found if row.state not in (WAITING, OVER)
         ]  # fmt: skip
-        taken = {key: row.campaign for row in others for key in (row.name, *addresses_of(row.plan))}
+        taken = {key: row.campaign for row in others for key in self._measures(row)}
         held = {}
         for row in rows if taken else ():
-            busy = [taken[key] for key in (row.name, *addresses_of(row.plan)) if key in taken]
-            if row.state == WAITING and busy:
+            busy = [taken[key] for key in self._measures(row) if key in taken] if row.state == WAITING else []
+            if busy:
                 held[row.name] = RowSeen(reason=f"sweep {busy[0]!r} measures points of it now", is_held=True)
         return held
+
+    def _measures(self, row: CampaignItemRow) -> list[str]:
+        """Its name, and the addresses of its points."""
+        if row.address not in self._measured:
+            self._measured[row.address] = [one["address"] for one in points_of([row])]
+        return [row.name, *self._measured[row.address]]
 
     def _see(self, row: CampaignItemRow) -> RowSeen:
         """What there is to see of a row; a job that was never sent is none."""

@@ -205,7 +205,7 @@ class Controller(_Side):
             Unavailable: its port is in use.
             RemudaError: a daemon ended; the message has the end of its log.
         """
-        text = placed(self.slurm_conf, self.root, self.tree.plugins)
+        text = placed(self.slurm_conf, self.root, self.tree.plugins, self.tree.programs["scontrol"])
         is_new = self._furnish({"slurm.conf": text, "gres.conf": gres_conf()})
         self._keep_key(self.munge_key)
         self._start_munged()
@@ -264,7 +264,7 @@ class Node(_Side):
             RemudaError: a daemon ended; the message has the end of its log.
         """
         files = {
-            "slurm.conf": placed(self._conf, self.root, self.tree.plugins),
+            "slurm.conf": placed(self._conf, self.root, self.tree.plugins, self.tree.programs["scontrol"]),
             "gres.conf": gres_conf(self.node),
             "slurmd.words": node_words(self.node),
         }

@@ -22,7 +22,7 @@ from remuda.look import rendering
 from remuda.look.facts import Looked
 from remuda.look.kinds import ASKED, SENT, SHOWN, kind_named, kind_of, reader
 from remuda.look.prices import price_of
-from remuda.plan.compile import Finding, accept, secret_folder
+from remuda.plan.compile import Finding, accept, refuse_secrets, secret_folder
 from remuda.plan.model import Secret
 from remuda.plan.placing.place import asked_partitions
 from remuda.specs.backend import is_of_fleet
@@ -80,7 +80,9 @@ def _compiled(name: str, document: Any, facts: Looked) -> Plan:
     kind = kind_named(name)
     spec = getattr(document, "spec", None)
     try:
-        return kind.compile(document, facts.context(gpus=spec is not None and kind.needs_gpus(spec)), facts)
+        made = kind.compile(document, facts.context(gpus=spec is not None and kind.needs_gpus(spec)), facts)
+        refuse_secrets(made.workload)
+        return made
     except InputError as error:
         raise _located(document, error) from error
 
@@ -287,6 +289,8 @@ def secrets_by_file(workload: Workload) -> tuple[Workload, list[str]]:
     folder, names = Path(secret_folder(workload.run_dir, workload.uid)), dict[str, None]()
 
     def referred(secret: Secret) -> Secret:
+        if secret.secret:
+            return secret
         if not secret.file:
             names[secret.env] = None
             return Secret(file=str(folder / secret.env))

@@ -28,7 +28,7 @@ _RUNS = frozenset({"RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED
 _CONNECT_S = 3.0
 
 
-class Terms(NamedTuple):
+class LeaseTerms(NamedTuple):
     """What a lease is about."""
 
     lease_s: float
@@ -39,7 +39,7 @@ class Terms(NamedTuple):
     """Of the job, as Slurm writes them."""
 
 
-def terms(env: Mapping[str, str]) -> Terms | None:
+def terms(env: Mapping[str, str]) -> LeaseTerms | None:
     """The lease of this job; None where its cluster has none."""
     job = env.get("SLURM_JOB_ID", "")
     try:
@@ -50,7 +50,7 @@ def terms(env: Mapping[str, str]) -> Terms | None:
     if not (job and line and host and port):
         return None
     nodes = env.get("SLURM_JOB_NODELIST", "")
-    return Terms(float(line["lease_s"]), (host[1], int(port[1])), line["scontrol"], job, nodes)
+    return LeaseTerms(float(line["lease_s"]), (host[1], int(port[1])), line["scontrol"], job, nodes)
 
 
 def told(answer: str, job: str, nodes: str) -> str | None:
@@ -67,7 +67,7 @@ def told(answer: str, job: str, nodes: str) -> str | None:
     return f"the scheduler says that job {job} runs on {where}" if nodes and where != nodes else ""
 
 
-class Lease:
+class JobLease:
     """Asked again and again beside the work; a question that waits for its answer holds nobody up.
 
     Args:
@@ -78,8 +78,8 @@ class Lease:
 
     def __init__(
         self,
-        terms: Terms,
-        ask: Callable[[Terms], str | None] | None = None,
+        terms: LeaseTerms,
+        ask: Callable[[LeaseTerms], str | None] | None = None,
         clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
     ) -> None:
         self._terms, self._ask, self._clock = terms, ask or hear, clock
@@ -110,7 +110,7 @@ class Lease:
             self._heard_at = began
 
 
-def hear(terms: Terms) -> str | None:
+def hear(terms: LeaseTerms) -> str | None:
     """What the controller says of the job; empty where its machine refuses the connection: then nobody gives it up."""
     try:
         with socket.create_connection(terms.controller, _CONNECT_S):

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from remuda.fleet.conf import FleetConf, placed, slurm_conf
-from remuda.node.lease import Lease, Terms, hear, terms, told
+from remuda.node.lease import JobLease, LeaseTerms, hear, terms, told
 from remuda.wire import exit as codes
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-TERMS = Terms(180.0, ("10.0.0.1", 8090), "/usr/bin/scontrol", "7", "box-1")
+TERMS = LeaseTerms(180.0, ("10.0.0.1", 8090), "/usr/bin/scontrol", "7", "box-1")
 RUNS = "JobId=7 JobName=x JobState=RUNNING ReqNodeList=(null) ExcNodeList=(null) NodeList=box-1 BatchHost=box-1"
 
 
@@ -48,9 +48,9 @@ class Stage:
 
     def __init__(self) -> None:
         self.now, self.answer, self.asked = 1000.0, RUNS, 0
-        self.lease = Lease(TERMS, self._ask, lambda: self.now)
+        self.lease = JobLease(TERMS, self._ask, lambda: self.now)
 
-    def _ask(self, _: Terms) -> str | None:
+    def _ask(self, _: LeaseTerms) -> str | None:
         self.asked += 1
         return self.answer or None if self.answer != "refused" else ""
 
@@ -101,13 +101,13 @@ def test_who_stood_still_for_longer_ends_before_anything_is_asked() -> None:
 def test_a_question_that_gets_no_answer_is_asked_once() -> None:
     gate, asked = threading.Event(), []
 
-    def ask(_: Terms) -> str | None:
+    def ask(_: LeaseTerms) -> str | None:
         asked.append(1)
         gate.wait(30)
         return None
 
     now = [0.0]
-    lease = Lease(TERMS, ask, lambda: now[0])
+    lease = JobLease(TERMS, ask, lambda: now[0])
     for second in range(0, 180, 5):
         now[0] = float(second)
         assert lease.look() is None

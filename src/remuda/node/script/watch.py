@@ -18,7 +18,7 @@ from remuda.node.fence import Fence, Previous
 from remuda.node.gpu import gpus
 from remuda.node.gpu.smoke import NO_CUDA, OK, Smoke
 from remuda.node.guard.guard_client import Guarded, Unguarded, node_count, not_guarded
-from remuda.node.lease import Lease, terms
+from remuda.node.lease import JobLease, terms
 from remuda.node.records import ERRORS, LOG
 from remuda.node.script import progress
 from remuda.node.script.job_processes import NodeJob
@@ -91,7 +91,7 @@ class Watcher:
         fence = Path(spec.fence_file) if spec.fence_file else None
         self._fence = Fence(fence, spec.token, self._dir / CLAIM, identify(os.getpid()))
         term = terms(os.environ)
-        self._lease = Lease(term) if term is not None else None
+        self._lease = JobLease(term) if term is not None else None
         self._env = {**os.environ, **spec.env}
         self._has_gpus = watch.gpus > 0 or gpus.are_given(self._env)
         self._step: Callable[[float], machine.Event | None] | None = self._wait_for_previous

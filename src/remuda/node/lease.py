@@ -92,15 +92,15 @@ class JobLease:
         now = self._clock()
         if self._over:
             return machine.FencedOff(self._over)
+        silent_s, lease_s = now - self._heard_at, self._terms.lease_s
+        if silent_s > lease_s:
+            why = f"nothing was heard of the scheduler for {silent_s:.0f} s, and the lease is {lease_s:g} s"
+            return machine.FencedOff(why, codes.UNLEASED)
         if now >= self._asked_at + self._terms.lease_s / 4 and not (self._question and self._question.is_alive()):
             self._asked_at = now
             self._question = threading.Thread(target=self._hear, args=(now,), daemon=True)
             self._question.start()
-        silent_s, lease_s = now - self._heard_at, self._terms.lease_s
-        if silent_s <= lease_s:
-            return None
-        why = f"nothing was heard of the scheduler for {silent_s:.0f} s, and the lease is {lease_s:g} s"
-        return machine.FencedOff(why, codes.UNLEASED)
+        return None
 
     def _hear(self, began: float) -> None:
         answer = self._ask(self._terms)

@@ -192,7 +192,7 @@ def cgroup_conf(version: tuple[int, ...]) -> str:
 
 
 def differs(record: str, node: NodeConf) -> str:
-    """What Slurm's record of a node (`scontrol show node -o`) has otherwise: `gpus`, `size`, `address` or nothing."""
+    """What Slurm's record of a node (`scontrol show node -o`) has otherwise: `gpus`, `size`, `address`, `silent` or nothing."""
     said = dict(word.partition("=")[::2] for word in record.split())
     kind, count = gpus_of(node.gpus)
     gres = f"gpu:{kind}:{count}" if kind else f"gpu:{count}"
@@ -200,4 +200,7 @@ def differs(record: str, node: NodeConf) -> str:
         return "gpus"
     if (said.get("CPUTot"), said.get("RealMemory")) != (str(node.cpus), str(node.memory)):
         return "size"
-    return "" if said.get("NodeAddr") == node.address else "address"
+    if said.get("NodeAddr") != node.address:
+        return "address"
+    state = said.get("State", "")
+    return "silent" if state.startswith("DOWN") and ("*" in state or "NOT_RESPONDING" in state) else ""

@@ -293,7 +293,7 @@ class Node(_Side):
         if wrong == "address":
             self.ask("scontrol", "update", f"nodename={self.node.name}", f"nodeaddr={self.node.address}")
             done.append(f"Slurm was told that {self.node.name} is at {self.node.address}")
-        elif wrong and (not record or self._forget()):
+        elif wrong and (not record or wrong == "silent" or self._forget()):  # Slurm looks at silent ones after minutes
             self.daemons.stop(self.daemon)
             self.daemons.spawn(self.daemon, self._own_words(), self._env())
             done.append(f"{self.node.name} registered again: Slurm knew it otherwise ({wrong})")

@@ -128,6 +128,10 @@ def test_devices_are_as_many_as_gpus() -> None:
         ({"CPUTot": "8"}, "size"),
         ({"RealMemory": "63000"}, "size"),
         ({"NodeAddr": "10.0.0.12"}, "address"),
+        ({"State": "DOWN*+DYNAMIC_NORM"}, "silent"),
+        ({"State": "DOWN+DYNAMIC_NORM+NOT_RESPONDING"}, "silent"),
+        ({"State": "DOWN+DYNAMIC_NORM"}, ""),
+        ({"State": "IDLE*+DYNAMIC_NORM"}, ""),
         ({"NodeAddr": "10.0.0.12", "Gres": "(null)"}, "gpus"),
     ],
 )

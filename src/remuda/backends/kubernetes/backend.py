@@ -438,7 +438,7 @@ class KubernetesBackend:
                 await client.delete("jobs", name, uid=job["metadata"]["uid"])
 
     async def list_all(self) -> Sequence[Stray]:
-        """This user's Jobs that wait or run, in every namespace that this home has asked for anything.
+        """This user's Jobs that wait or run, in every namespace that this home has used and the kubeconfig leads to.
 
         Raises:
             BackendUnreachable: no answer.
@@ -446,9 +446,10 @@ class KubernetesBackend:
         found = []
         mine = selector(labels_of(self.site, home=False))
         for where in await asyncio.to_thread(sent_anywhere, self.site.workloads):
-            async with self._once(where) as client:
-                look = Seen(await client.list("jobs", mine), await client.list("pods", mine))
-            found += [stray for name in look.jobs for stray in strays(name, look)]
+            with suppress(InputError):
+                async with self._once(where) as client:
+                    look = Seen(await client.list("jobs", mine), await client.list("pods", mine))
+                found += [stray for name in look.jobs for stray in strays(name, look)]
         return found
 
     async def remove(self, stray: Stray, *, force: bool = False) -> None:

@@ -16,13 +16,14 @@ from remuda import __version__
 from remuda.base.errors import Conflict, NotFound, Rejected, RemudaError, Unavailable
 from remuda.fleet import admission, certificate, head, scontrol, token, tree
 from remuda.fleet.daemons import Controller
-from remuda.fleet.health import Heard, faults
+from remuda.fleet.health import QUIET_S, Heard, faults
 from remuda.fleet.roll import FleetNode, Roll
 from remuda.host.reporting import site_controller
+from remuda.views.nodes import unknown_node
 from remuda.wire.fleet import Beat, Joined, Joining, Leaving, Levels, to_json, told
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from remuda.base.disk.paths import StatePaths
     from remuda.host.fleet.server import FleetServer
@@ -39,10 +40,11 @@ class Fleet:
 
     Args:
         paths: of the state directory.
+        begun: what is done when the controller is up: nodes now reach this machine by the fleet's network.
     """
 
-    def __init__(self, paths: StatePaths) -> None:
-        self.paths = paths
+    def __init__(self, paths: StatePaths, begun: Callable[[], Awaitable[None]]) -> None:
+        self.paths, self._tell_begun = paths, begun
         self.folder = paths.fleet
         self.head: head.Head | None = None
         self.trouble = ""
@@ -138,6 +140,7 @@ class Fleet:
             controller = await asyncio.to_thread(self._make_controller, wanted)
             await asyncio.to_thread(controller.start)
             self._controller = controller
+            await self._tell_begun()
             if self._server is None:
                 from remuda.host.fleet.server import FleetServer  # hosts without a fleet need no HTTPS
 
@@ -307,6 +310,26 @@ class Fleet:
             await asyncio.to_thread(scontrol.drain, controller, name)
         there = await asyncio.to_thread(scontrol.look, controller, name)
         return self._levels(name, is_empty=there.is_empty and there.is_closed)
+
+    async def lose(self, name: str, *, force: bool = False) -> None:
+        """Take somebody's word that a machine is off: what ran there has failed with it, and starts elsewhere.
+
+        Raises:
+            NotFound: no node has this name, or this host is no head.
+            Conflict: it was heard a moment ago, and not `force`.
+            Unavailable: the controller does not answer.
+        """
+        _, roll = self._up()
+        if name not in roll.members:
+            raise unknown_node(name, roll.members, "the fleet")
+        if not force and (silent := self.silent_s(name)) <= QUIET_S:
+            raise Conflict(
+                f"{name} is not off: it was heard {silent:.1f} s ago",
+                hint="to give up what runs there: remuda client disconnect --force on it, or --force here",
+            )
+        if self._controller is None:
+            raise Unavailable(self.trouble or "the fleet's controller is about to start")
+        await asyncio.to_thread(scontrol.give_up, self._controller, name, scontrol.LOST)
 
     # --- what is shown -----------------------------------------------------------------------------------------------
 

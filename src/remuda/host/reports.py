@@ -76,13 +76,15 @@ class ReportServer:
         self._sweeper: asyncio.TimerHandle | None = None
 
     async def start(self, host: str = "127.0.0.1") -> int:
-        """Listen on a free port of the address `host`, and return it.
+        """Listen on a free port of the address `host`, and no longer where it did; returns the port.
 
         Raises:
             OSError: it is not an address of this machine.
         """
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, 0), family=family, backlog=128)
+        if self._acceptor is not None:
+            self._acceptor.close()
         self._acceptor = Acceptor(listener, self._admit, _tell_of_pause, PAUSE_S)
         self._acceptor.open()
         port: int = listener.getsockname()[1]

@@ -12,6 +12,7 @@ import socket
 import sys
 import time
 from contextlib import nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -174,11 +175,11 @@ class Host:
             loop.add_signal_handler(number, self._stop.set)
         starting.say(self.paths, "begins to listen")
         reports = ReportServer(lasting_secret(self.paths.report_secret), supervisor.take)
-        service.address, port = await self._take_reports(reports)
-        self._announce(service.address, port)
+        hear = partial(self._hear, service, reports)
+        await hear()
         facts = Facts(pid=me.pid, node=me.node, home=str(self.paths.root), database=self.store.address.shown,
                       started_at=time.time())  # fmt: skip
-        app = App(service, reports, facts, self._stop.set, jobs, campaigns, Fleet(self.paths))
+        app = App(service, reports, facts, self._stop.set, jobs, campaigns, Fleet(self.paths, hear))
         listener = self._listen()
         starting.over(self.paths)
         _LOG.info("host %d serves %s, lease %d", me.pid, self.paths.root, taken.fence)
@@ -252,6 +253,11 @@ class Host:
             leases.release(self.store, lease, time.time())
         except RemudaError as error:
             _LOG.warning("the lease could not be given back: %s", error)
+
+    async def _hear(self, service: Service, reports: ReportServer) -> None:
+        """Take reports from now on where nodes reach this machine now."""
+        service.address, port = await self._take_reports(reports)
+        self._announce(service.address, port)
 
     async def _take_reports(self, reports: ReportServer) -> tuple[str, int]:
         """Listen where nodes reach this machine; where that fails the run directories still carry the reports."""

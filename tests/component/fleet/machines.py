@@ -29,6 +29,8 @@ class Machine:
         self.name = layout.topology.names[index]
         self.home = layout.root / self.name
         self.home.mkdir(mode=0o700)
+        self.env: dict[str, str] = {}
+        """What its users have in their environment besides."""
         files = [str(layout.root / name) for name in ("hosts", "resolv.conf")]
         init = [sys.executable, "-I", "-S", str(INIT), self.name, layout.address(index), layout.head, *files]
         self._init = subprocess.Popen([*network.NAMESPACES, *init, "sleep", "infinity"], stdin=subprocess.PIPE)
@@ -51,7 +53,7 @@ class Machine:
 
     def run(self, *words: str, check: bool = True, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """A command inside."""
-        env = {**os.environ, "REMUDA_HOME": str(self.home), "NO_COLOR": "1", "COLUMNS": "200"}
+        env = {**os.environ, "REMUDA_HOME": str(self.home), "NO_COLOR": "1", "COLUMNS": "200", **self.env}
         inside = ["nsenter", "-t", str(self._pid()), "--net", "--uts", "--mount", "--pid", *words]
         done = subprocess.run(inside, input=stdin, capture_output=True, text=True, env=env, check=False, timeout=180)
         assert not check or done.returncode == 0, (words, done.stdout, done.stderr)

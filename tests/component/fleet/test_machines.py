@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.component.fleet.machines import Machines
 from tests.conftest import until
+from tests.fakes.nvml import Driver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +56,31 @@ def test_a_machine_with_another_address_is_the_same_node(machines: Machines) -> 
     machines.head.run("run", "hello.sh", "--backend", "fleet", "--wait")
     assert plain.status()["pid"] == before["pid"]
     assert [*machines.nodes()] == ["plain"]
+
+
+def test_gpus_are_those_of_the_driver_whenever_its_client_begins(machines: Machines) -> None:
+    token = machines.begin()
+    gold = machines.by_name["gold"]
+    folder = machines.head.root / "driver"
+    folder.mkdir()
+    with Driver(folder, 2) as driver:
+        gold.env = driver.environment
+        machines.connect("gold", token)
+        kind = until(
+            lambda: machines.nodes().get("gold", {}).get("gpus") == 2 and machines.nodes()["gold"]["gpu_type"], "2 GPUs"
+        )
+        slurmd = gold.status()["slurmd"]
+        gold.kill("client")
+        gold.remuda("client", "connect", machines.where, "--resilient", "--detach")
+        until(lambda: machines.health()["gold"] == [], "it is well", 60)
+        one = machines.nodes()["gold"]
+        assert (one["gpus"], one["gpu_type"], gold.status()["slurmd"]) == (2, kind, slurmd)
+        # A GPU that is gone when the client begins: the node has one less, and it is no loss that is still to come.
+        driver.machine.count = 1
+        gold.kill("client")
+        gold.remuda("client", "connect", machines.where, "--resilient", "--detach")
+        until(lambda: machines.nodes()["gold"]["gpus"] == 1, "it has one GPU", 60)
+        assert machines.health()["gold"] == []
 
 
 def address_of(machines: Machines, name: str) -> str:

@@ -22,14 +22,15 @@ from remuda.look import rendering
 from remuda.look.facts import Looked
 from remuda.look.kinds import ASKED, SENT, SHOWN, kind_named, kind_of, reader
 from remuda.look.prices import price_of
-from remuda.plan.compile import Finding, accept, secret_folder
+from remuda.plan.compile import Finding, accept, refuse_secrets, secret_folder
 from remuda.plan.model import Secret
 from remuda.plan.placing.place import asked_partitions
+from remuda.specs.backend import is_of_fleet
 from remuda.specs.places import is_here
 from remuda.specs.reading.document import Problem, fail
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from remuda.base.disk.paths import StatePaths
     from remuda.plan.compile import Draft, Plan
@@ -79,7 +80,9 @@ def _compiled(name: str, document: Any, facts: Looked) -> Plan:
     kind = kind_named(name)
     spec = getattr(document, "spec", None)
     try:
-        return kind.compile(document, facts.context(gpus=spec is not None and kind.needs_gpus(spec)), facts)
+        made = kind.compile(document, facts.context(gpus=spec is not None and kind.needs_gpus(spec)), facts)
+        refuse_secrets(made.workload)
+        return made
     except InputError as error:
         raise _located(document, error) from error
 
@@ -125,7 +128,7 @@ def findings(one: Plan, facts: Looked, when: int) -> list[Finding]:
     Raises:
         BackendUnreachable: a cluster that must be asked before it is sent does not answer; for `preflight` a finding.
     """
-    found: list[Finding] = []
+    found = [*_fleet(one, facts)] if when >= SENT else []
     for check in kind_of(one).checks(when):
         try:
             found += check(one, facts)
@@ -137,6 +140,13 @@ def findings(one: Plan, facts: Looked, when: int) -> list[Finding]:
                 raise
             found.append(Finding((), error.message, hint=error.hint))
     return found
+
+
+def _fleet(one: Plan, facts: Looked) -> Iterable[Finding]:
+    """Who names a fleet means the Slurm of this host, and no other that its commands may reach."""
+    said = one.draft.loaded.resolved.data.get("backend") if one.draft is not None else None
+    if is_of_fleet(said) and not facts.paths.fleet_environment.exists():
+        yield Finding(("backend",), "this host has no fleet", hint="start one: remuda host start --port 8090")
 
 
 def problem(draft: Draft[Any] | None, finding: Finding) -> Problem:
@@ -278,6 +288,8 @@ def secrets_by_file(workload: Workload) -> tuple[Workload, list[str]]:
     folder, names = Path(secret_folder(workload.run_dir, workload.uid)), dict[str, None]()
 
     def referred(secret: Secret) -> Secret:
+        if secret.secret:
+            return secret
         if not secret.file:
             names[secret.env] = None
             return Secret(file=str(folder / secret.env))

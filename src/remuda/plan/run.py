@@ -150,7 +150,7 @@ def plan_run(
     command = Command(
         argv=(copy_of(context, name, script), *spec.args),
         env={**spec.env, SCRIPT_DIR: str(PurePosixPath(script).parent)},
-        secret_env={key: Secret(file=source.file, env=source.env) for key, source in spec.secret_env.items()},
+        secret_env={key: Secret(**dict(source)) for key, source in spec.secret_env.items()},
         cwd=cwd,
     )
     return Workload(

@@ -41,8 +41,8 @@ def test_in_a_pod_it_is_the_address_of_the_pod(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_controller_that_does_not_answer_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REMUDA_REPORT_HOST", raising=False)
-    monkeypatch.setattr("shutil.which", lambda _: "/bin/false")
-    monkeypatch.setattr(reporting, "_controller", lambda: "")
+    monkeypatch.setattr("shutil.which", lambda _, path: "/bin/false")
+    monkeypatch.setattr(reporting, "site_controller", lambda _: "")
     assert reporting.report_host()
-    monkeypatch.setattr(reporting, "_controller", lambda: "127.0.0.1")
+    monkeypatch.setattr(reporting, "site_controller", lambda _: "127.0.0.1")
     assert reporting.report_host() == "127.0.0.1"

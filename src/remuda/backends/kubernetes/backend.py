@@ -30,7 +30,8 @@ from remuda.backends.kubernetes.render import (
     render,
     selector,
 )
-from remuda.backends.kubernetes.sending import reports_to, with_secrets
+from remuda.backends.kubernetes.sending import letting_go, reports_to, with_secrets
+from remuda.backends.kubernetes.turns import QueueTurns
 from remuda.backends.lastword import buried, with_record
 from remuda.backends.left import EVIDENCE, Left
 from remuda.backends.logs import Logs
@@ -86,7 +87,7 @@ class KubernetesBackend:
         self.poll_s, self.hurry_s = poll_s, min(poll_s, hurry_s)
         self.files = Left(site.workloads)
         self._environ = os.environ if environ is None else environ
-        self._logs, self._keeper = Logs(), Keeper(self.files)
+        self._logs, self._keeper, self._turns = Logs(), Keeper(self.files), QueueTurns()
         self._clients: dict[Where, KubernetesClient] = {}
         self._has_program: set[Where] = set()
         self._stuck: set[str] = set()
@@ -278,7 +279,9 @@ class KubernetesBackend:
             return
         async with self._room:
             for where in self._by_cluster([handle]):
-                await self._client(where).patch("jobs", handle.native, {"spec": {"suspend": False}})
+                await self._client(where).patch(
+                    "jobs", handle.native, letting_go(Path(self.files.folder(handle.token)))
+                )
 
     async def find(self, tokens: Sequence[str]) -> Mapping[str, Handle]:
         """Jobs of these tokens. One that is suspended and lacks its Secret is not whole: it is submitted again.
@@ -343,6 +346,7 @@ class KubernetesBackend:
         seen |= {token: self._unknown(by_token[token]) for token in by_token.keys() - seen.keys() - silent.keys()}
         before, self._stuck = self._stuck, {token for token, one in seen.items() if one.never}
         self._keeper.forget(set(by_token))
+        self._turns.forget(set(by_token))
         self._places = {token: place for token, place in self._places.items() if token in by_token}
         return {token: one if token in before else replace(one, never="") for token, one in seen.items()}
 
@@ -364,11 +368,10 @@ class KubernetesBackend:
         if job is not None and not self._is_ours(job, handle.token):
             job = None
         seen = observed(name, job, look.pod(name), partial(self._last_word, handle.token)) or self._unknown(handle)
-        if seen.native_state != "Running":
-            return seen
-        if 0 <= time.time() - seen.started_at < _REPORTS_S:
-            return replace(seen, unread=False)
-        return replace(seen, mute=reports_to(self.site))
+        if seen.native_state == "Running":
+            is_new = 0 <= time.time() - seen.started_at < _REPORTS_S
+            seen = replace(seen, unread=False) if is_new else replace(seen, mute=reports_to(self.site))
+        return self._turns.counted(handle.token, seen)
 
     def _last_word(self, token: str, message: str) -> ExitRecord | None:
         """The exit record of a termination message, which is kept: the Job goes some day."""

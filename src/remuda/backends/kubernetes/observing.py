@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.backends.base import Ending, Life, Observed, Stray, is_token
-from remuda.backends.kubernetes.render import HOME, TOKENS
+from remuda.backends.kubernetes.render import HOME, KUEUE, TOKENS
 from remuda.backends.lastword import with_record
 from remuda.wire.exit import CANNOT_START, MEANINGS, meaning
 
@@ -39,6 +39,8 @@ _OF_NODES: Final = frozenset({
 })  # fmt: skip
 """`status.reason` of a pod that its node ended, or did not take."""
 _NO_PROGRAM: Final = ("StartError", "ContainerCannotRun")
+QUEUED: Final = "Queued"
+"""`Observed.native_state` of what Kueue lets start, or start again."""
 ENDS: Final = "Terminating"
 """`Observed.native_state` of what was told to end, and has not."""
 DISRUPTED, DEADLINE = "PodFailurePolicy", "DeadlineExceeded"
@@ -93,11 +95,8 @@ def observed(name: str, job: Doc | None, pod: Doc | None, read: Callable[[str], 
         None where nothing of it is there.
     """
     is_going = job is None or "deletionTimestamp" in job["metadata"]
-    if (
-        job is not None and is_suspended(job) and not (is_going or is_over(job))
-    ):  # not released yet, or a person holds it
-        held = Observed(Life.PENDING, name, "Suspended", held=True)
-        return held if pod is None else replace(held, life=Life.RUNNING, native_state=ENDS, held=False, unread=True)
+    if job is not None and is_suspended(job) and not (is_going or is_over(job)):  # not released yet, queued, or held
+        return _waiting(name, job) if pod is None else Observed(Life.RUNNING, name, ENDS, unread=True)
     if pod is not None and pod["status"].get("phase") in _OVER:
         return _ended(name, job, pod, read)
     if job is None or is_going:
@@ -111,6 +110,13 @@ def observed(name: str, job: Doc | None, pod: Doc | None, read: Callable[[str], 
     if pod["status"].get("phase") == "Running" or "deletionTimestamp" in pod["metadata"]:
         return _running(name, job, pod)
     return _pending(name, pod)
+
+
+def _waiting(name: str, job: Doc) -> Observed:
+    queue = job["metadata"].get("labels", {}).get(KUEUE)
+    if not queue:
+        return Observed(Life.PENDING, name, "Suspended", held=True)
+    return Observed(Life.PENDING, name, QUEUED, reason=f"waits for queue {queue} (kubectl get workloads says for what)")
 
 
 def _node(pod: Doc | None) -> str:

@@ -113,6 +113,21 @@ class StatePaths:
         """One directory per recording of this machine's GPUs."""
         return self.root / "recordings"
 
+    @property
+    def fleet(self) -> Path:
+        """What the head of a fleet keeps: who may join, who has joined, its certificate, Slurm's own files."""
+        return self.root / "fleet"
+
+    @property
+    def fleet_environment(self) -> Path:
+        """JSON of what Slurm's commands need to ask this host's fleet; there while it has one."""
+        return self.fleet / "environment.json"
+
+    @property
+    def fleet_node(self) -> Path:
+        """What a machine that joined a fleet keeps."""
+        return self.root / "fleet-node"
+
     def workload(self, name: str) -> Path:
         """The run directory of one workload."""
         return self.workloads / name

@@ -236,10 +236,10 @@ def follow(host: HostClient, name: str, rows: Rows) -> Iterator[Rows]:
             names |= {row["job_id"] for row in rows}
 
 
-def cancel(host: HostClient, name: str) -> Rows:
+def cancel(host: HostClient, name: str, kind: str = "pool") -> Rows:
     """Let the host end what is left of a campaign.
 
     Raises:
-        NotFound: it knows none.
+        NotFound: it knows none of that kind.
     """
-    return cast("Rows", reconnect.post(host, f"/campaigns/{name}/cancel", {})["rows"])
+    return cast("Rows", reconnect.post(host, f"/campaigns/{name}/cancel", {}, kind=kind)["rows"])

@@ -15,10 +15,13 @@ AT1, AT2 = 1793527205.0, 1793527260.0
 TOKEN, KEY = "w.script.0.1.abcdefgh", "k"
 
 
-def job(*conditions: tuple[str, str], suspend: bool = False, deleted: bool = False, **spec: Any) -> Any:
+def job(
+    *conditions: tuple[str, str], suspend: bool = False, deleted: bool = False, queue: str = "", **spec: Any
+) -> Any:
     said = [{"type": kind, "status": "True", "reason": why, "message": f"says {why}", "lastTransitionTime": T2}
             for kind, why in conditions]  # fmt: skip
-    meta = {"name": "j", "creationTimestamp": T0} | ({"deletionTimestamp": T2} if deleted else {})
+    meta: Any = {"name": "j", "creationTimestamp": T0} | ({"deletionTimestamp": T2} if deleted else {})
+    meta |= {"labels": {"kueue.x-k8s.io/queue-name": queue}} if queue else {}
     return {"metadata": meta, "spec": {"suspend": suspend, **spec},
             "status": {"startTime": T1, "completionTime": T2, "conditions": said}}  # fmt: skip
 
@@ -66,6 +69,14 @@ LIVING = {
     "held": (job(suspend=True), (), Observed(Life.PENDING, "j", "Suspended", held=True)),
     "held by a person while it ends": (
         job(suspend=True), (pod("Failed", deleted=True, state=done(85)),),
+        Observed(Life.RUNNING, "j", "Terminating", unread=True),
+    ),
+    "queued": (
+        job(suspend=True, queue="gpus"), (),
+        Observed(Life.PENDING, "j", "Queued", reason="waits for queue gpus (kubectl get workloads says for what)"),
+    ),
+    "its queue took its place back": (
+        job(suspend=True, queue="gpus"), (pod("Running", deleted=True),),
         Observed(Life.RUNNING, "j", "Terminating", unread=True),
     ),
     "no pod yet": (

@@ -194,9 +194,6 @@ def _check_pods(spec: SwarmSpec) -> None:
         what = f"the image {spec.image!r} is a file" if spec.image else "there is none"
         raise InputError(f"a swarm on Kubernetes needs an image of a registry, and {what}", where="image",
                          hint="set `image: registry/name:tag`, with engine and Python 3.9 or newer in it")  # fmt: skip
-    if spec.api_key is not None and spec.api_key.secret:
-        raise InputError("the key is asked for on this machine, too, where no Secret of a cluster is read",
-                         hint="set `api_key: {file: PATH}` or `{env: NAME}`", where="api_key")  # fmt: skip
     if spec.profile:
         raise InputError("recordings of GPUs do not come back from pods yet", hint="leave it out", where="profile")
 

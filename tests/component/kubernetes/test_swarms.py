@@ -141,10 +141,6 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"image": "/images/vllm.sif", "backend": "kubernetes"},
         "a swarm on Kubernetes needs an image of a registry, and the image '/images/vllm.sif' is a file",
     ),
-    "secret": (
-        {"api_key": {"secret": "llama/key"}},
-        "the key is asked for on this machine, too, where no Secret of a cluster is read",
-    ),
     "profile": ({"profile": "10Hz"}, "recordings of GPUs do not come back from pods yet"),
     "key": ({"backend": {**BACKEND, "namspace": "ml"}}, "unknown key 'namspace'"),
     "namespace": ({"backend": {**BACKEND, "namespace": "nowhere"}}, 'namespaces "nowhere" not found'),

@@ -35,7 +35,7 @@ def test_in_a_pod_it_is_the_address_of_the_pod(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("REMUDA_REPORT_HOST", raising=False)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.9")
     assert reporting.report_host() == "127.0.0.1"
-    monkeypatch.setattr(reporting, "_towards", lambda host: f"towards {host}")
+    monkeypatch.setattr(reporting, "towards", lambda host: f"towards {host}")
     assert reporting.report_host() == "towards 127.0.0.9"
 
 

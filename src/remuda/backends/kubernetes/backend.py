@@ -356,10 +356,8 @@ class KubernetesBackend:
         jobs, pods = await asyncio.gather(
             *(client.list(kind, selector(labels_of(self.site))) for kind in ("jobs", "pods"))
         )
-        look, seen = Seen(jobs, pods), dict[str, Observed]()
-        mute = await asyncio.to_thread(reports_to, self.site)
-        for handle in handles:
-            seen[handle.token] = self._observed(handle, look, mute)
+        look, mute = Seen(jobs, pods), await asyncio.to_thread(reports_to, self.site)
+        seen = {handle.token: self._observed(handle, look, mute) for handle in handles}
         await asyncio.gather(*(self._kept(client, look, token, one) for token, one in seen.items()))
         return {token: self._with_evidence(token, one) for token, one in seen.items()}
 
@@ -439,7 +437,7 @@ class KubernetesBackend:
                 await client.delete("jobs", name, uid=job["metadata"]["uid"])
 
     async def list_all(self) -> Sequence[Stray]:
-        """This user's Jobs that wait or run, in every namespace that this home has asked for anything.
+        """This user's Jobs that wait or run, in every namespace that this home has used and the kubeconfig leads to.
 
         Raises:
             BackendUnreachable: no answer.
@@ -447,9 +445,10 @@ class KubernetesBackend:
         found = []
         mine = selector(labels_of(self.site, home=False))
         for where in await asyncio.to_thread(sent_anywhere, self.site.workloads):
-            async with self._once(where) as client:
-                look = Seen(await client.list("jobs", mine), await client.list("pods", mine))
-            found += [stray for name in look.jobs for stray in strays(name, look)]
+            with suppress(InputError):
+                async with self._once(where) as client:
+                    look = Seen(await client.list("jobs", mine), await client.list("pods", mine))
+                found += [stray for name in look.jobs for stray in strays(name, look)]
         return found
 
     async def remove(self, stray: Stray, *, force: bool = False) -> None:

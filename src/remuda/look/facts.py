@@ -48,6 +48,8 @@ class Looked:
     """What the cluster answered; None: it was not asked yet."""
     surroundings: dict[bool, Context] = field(default_factory=dict)
     """Of the command, with the GPUs of this machine or without."""
+    taken: set[str] = field(default_factory=set)
+    """Shapes of plans that their backends would take, as they were asked once."""
     _options: Mapping[str, Takes] | None = None
     _pools: dict[str, Found] = field(default_factory=dict)
     _program: str | None = None

@@ -105,11 +105,10 @@ def _check_rendering(plans: Sequence[Plan], facts: Looked) -> None:
     """
     seen: set[str] = set()
     for one in plans:
-        place = json.dumps(one.workload.place, sort_keys=True, default=str)
-        said = one.spec.model_dump_json(exclude={"script", "name", "args"}) if one.spec is not None else ""
-        if one.workload.is_here or said + place in seen:
+        shape = rendering.shape_of(one)
+        if one.workload.is_here or shape in seen:
             continue
-        seen.add(said + place)
+        seen.add(shape)
         try:
             rendering.calls([one.workload], facts.paths)
         except InputError as error:

@@ -28,7 +28,7 @@ ELSEWHERE: Final = {
     "--http-port": "G1", "--model-port": "G1", "--no-daemon": "S13", "--no-sync": "S13", "--remote": "S13",
     "--remote-dir": "S13", "--remote-python": "S13", "--resilient": "G1", "--sweep": "remuda apply --sweep",
     # names in Python
-    "EKSExecutor": "K2", "LocalProcessExecutor": "remuda.Executor", "ModalSpawnExecutor": "K3",
+    "LocalProcessExecutor": "remuda.Executor", "ModalSpawnExecutor": "K3",
     "ServerlessExecutor": "remuda.Executor",
 }  # fmt: skip
 """Word -> what to type here, or a row of the list of features."""

@@ -114,7 +114,7 @@ SUPERVISED, FLEETS = "supervised-runs", "fleets"
         ("model list", BUILT.format("G3", FLEETS)),
         ("data list", BUILT.format("G5", FLEETS)),
         ("queue tasks", BUILT.format("G6", FLEETS)),
-        ("EKSExecutor", BUILT.format("K2", "gangs")),
+        ("ModalSpawnExecutor", BUILT.format("K3", "gangs")),
         ("control pause --run-id train", "It is: remuda stop, restart, pause"),
         ("status --run-id train", "No such option '--run-id'. It is: the name alone, as in remuda status NAME"),
         ("setup", "No such command 'setup'. It is: remuda init cluster"),
@@ -138,9 +138,9 @@ def test_what_is_near_nothing_gets_no_name(capsys: pytest.CaptureFixture[str], t
 
 
 def test_names_in_python_are_answered() -> None:
-    said = f"cannot import name 'EKSExecutor' from 'remuda'. {BUILT.format('K2', 'gangs')}"
+    said = f"cannot import name 'ModalSpawnExecutor' from 'remuda'. {BUILT.format('K3', 'gangs')}"
     with pytest.raises(ImportError, match=re.escape(said)):
-        from remuda import EKSExecutor  # noqa: F401
+        from remuda import ModalSpawnExecutor  # type: ignore[attr-defined] # noqa: F401
     assert not hasattr(remuda, "tui")
 
 

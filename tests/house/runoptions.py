@@ -9,7 +9,11 @@ from remuda.specs.help import help_of
 from remuda.specs.run import ALIASES, FLAGS, SWITCHES, WITHOUT, RunSpec
 
 _REPEATED = frozenset({"modules", "preamble", "partitions", "node_selector", "tolerations", "image_pull_secrets"})
-_CHOICES = {"backend": ("local", "slurm", "kubernetes"), "mode": ("run_once", "indefinite"), "prefer": ("max", "min")}
+_CHOICES = {
+    "backend": ("local", "slurm", "fleet", "kubernetes"),
+    "mode": ("run_once", "indefinite"),
+    "prefer": ("max", "min"),
+}
 _HIDDEN = frozenset({"checkpoint_every", "checkpoint_cost", "restart_cost"})
 _SHORT = {
     "name": "-n",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from remuda.backends.kubernetes.backend import KubernetesBackend
@@ -11,6 +13,8 @@ from remuda.backends.kubernetes.render import KubernetesSite
 from remuda.backends.local.backend import LocalBackend
 from remuda.backends.local.render import LocalSite
 from remuda.backends.slurm.backend import SlurmBackend
+from remuda.backends.slurm.client import SlurmClient
+from remuda.backends.slurm.commands import Commands
 from remuda.backends.slurm.render import SlurmSite
 from remuda.base.errors import located
 from remuda.base.settings import setting_with_origin
@@ -63,15 +67,27 @@ def backends(paths: StatePaths, clock: Clock | None = None) -> Mapping[str, Back
     }
 
 
+def environment(paths: StatePaths) -> Mapping[str, str]:
+    """What Slurm's commands are run with: this process's own environment, and the host's fleet where it has one."""
+    try:
+        fleet: dict[str, str] = json.loads(paths.fleet_environment.read_text())
+    except OSError:
+        return os.environ
+    path = f"{fleet['PATH']}:{os.environ.get('PATH', os.defpath)}"  # of its own version
+    return {**os.environ, **fleet, "PATH": path}
+
+
 def slurm_backend(paths: StatePaths, clock: Clock | None = None) -> SlurmBackend:
-    """The cluster that this machine's Slurm commands talk to; nothing is asked of it yet.
+    """The host's fleet, else the cluster that this machine's Slurm commands talk to; nothing is asked of it yet.
 
     Raises:
         InputError: `REMUDA_SLURM_POLL_S` is no duration.
     """
     poll_s = _poll_s("SLURM_POLL_S", SLURM_POLL_S)
     site = SlurmSite(workloads=paths.workloads, node_program=program_path(paths.node), host_file=paths.host_file)
-    return SlurmBackend(site, poll_s=poll_s, hurry_s=min(poll_s, SLURM_HURRY_S), clock=clock)
+    hurry_s = min(poll_s, SLURM_HURRY_S)
+    client = SlurmClient(Commands(environ=partial(environment, paths)))
+    return SlurmBackend(site, client, poll_s=poll_s, hurry_s=hurry_s, clock=clock)
 
 
 def kubernetes_backend(paths: StatePaths) -> KubernetesBackend:

@@ -36,7 +36,7 @@ GROUPS = {
             "remuda.cli.bench.bench:bench",
             "Measure an endpoint under load, and check that the numbers are valid.",
         ),
-        "sweep": ("remuda.cli.serve.sweep:sweep", "Follow or end sweeps, which `apply --sweep` begins."),
+        "sweep": ("remuda.cli.serve.sweep:sweep", "Follow, end or compare sweeps, which `apply --sweep` begins."),
         "profiler": ("remuda.cli.look.profiler:profiler", "Sample GPU load, memory, watts and joules."),
     },
     "Train": {
@@ -57,6 +57,8 @@ GROUPS = {
     },
     "Cluster": {
         "gpus": ("remuda.cli.look.gpus:gpus", "Show how many GPUs are free, by partition and type."),
+        "client": ("remuda.cli.fleet.client:client", "Make this machine a node of a fleet; status, logs, leave."),
+        "health": ("remuda.cli.fleet.head:health", "Check every node of this host's fleet."),
         "nodes": ("remuda.cli.look.nodes:nodes", "List, test and ban nodes; show what went wrong on them."),
     },
     "Try it": {

@@ -23,11 +23,14 @@ from remuda.host.accept import accept, with_secrets
 from remuda.host.board import Board
 from remuda.host.faults import ErrorBoundary
 from remuda.host.feed import BoardFeed
+from remuda.host.fleet.fleet import Fleet
+from remuda.host.fleet.routes import add_fleet
 from remuda.host.nodes import Nodes
 from remuda.host.nodes_api import add_nodes
 from remuda.host.orphan_scan import EndingView, StrayView
 from remuda.host.planner import Planner
-from remuda.host.reconcilers.campaigns import CampaignBody, Campaigns
+from remuda.host.reconcilers.campaign_bodies import CampaignBody
+from remuda.host.reconcilers.campaigns import Campaigns
 from remuda.host.reconcilers.job_rows import JobKeeper
 from remuda.host.reports import ReportServer
 from remuda.host.service import NewWorkload, Service, Verb
@@ -158,11 +161,12 @@ class App:
 
     def __init__(
         self, service: Service, reports: ReportServer, facts: Facts, stop: Callable[[], None], jobs: JobKeeper,
-        campaigns: Campaigns,
+        campaigns: Campaigns, fleet: Fleet,
     ) -> None:  # fmt: skip
         self.service = service
         self.jobs = jobs
         self.campaigns = campaigns
+        self.fleet = fleet
         self.reports = reports
         self.facts = facts
         self.stop = stop
@@ -181,7 +185,8 @@ class App:
         self._add_host(router)
         self._add_workloads(router)
         self._add_database(router)
-        add_nodes(router, Nodes.of(self.service))
+        add_nodes(router, Nodes.of(self.service, self.fleet.said))
+        add_fleet(router, self.fleet)
         add_stream(router, self.feed)
         return app
 
@@ -204,6 +209,7 @@ class App:
                 slurm_conf=os.environ.get("SLURM_CONF", ""),
                 kubeconfig=os.environ.get("KUBECONFIG", ""),
                 note=note(self.service.still_forgotten()),
+                fleet=self.fleet.view(),
             )
 
         @router.post("/host/stop", summary="End the host; workloads go on running and the next host adopts them")
@@ -277,13 +283,17 @@ class App:
         async def begin(body: CampaignBody) -> dict[str, Any]:
             return await self.campaigns.begin(body)
 
+        @router.get("/campaigns", summary="All campaigns, or those of a kind: pools, sweeps")
+        async def campaigns(kind: str = "") -> list[dict[str, Any]]:
+            return self.campaigns.views(kind)
+
         @router.get("/campaigns/{name}", summary="A campaign and what has become of its rows")
-        async def campaign(name: str) -> dict[str, Any]:
-            return self.campaigns.view(name)
+        async def campaign(name: str, kind: str = "", points: bool = False) -> dict[str, Any]:
+            return self.campaigns.view(name, kind, with_points=points)
 
         @router.post("/campaigns/{name}/cancel", summary="End what is left of a campaign")
-        async def cancel(name: str) -> dict[str, Any]:
-            return await self.campaigns.cancel(name)
+        async def cancel(name: str, kind: str = "") -> dict[str, Any]:
+            return await self.campaigns.cancel(name, kind)
 
     def _add_intents(self, router: APIRouter) -> None:
         service = self.service

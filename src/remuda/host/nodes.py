@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from remuda.backends.registry import environment
 from remuda.base.errors import BackendUnreachable, InputError, NotFound
 from remuda.base.hostlist import expand
 from remuda.base.text import did_you_mean
 from remuda.look.allocate import devices_by_task
-from remuda.specs.places import is_here
+from remuda.specs.places import is_here, planned_as
 from remuda.store.rows import Evidence
 from remuda.supervise.failures.ledger import BAN
 from remuda.supervise.model import LIVE
@@ -77,6 +80,8 @@ class Nodes:
         *,
         changed: Callable[[], None] = lambda: None,
         gpus_taken: Callable[[], int] = lambda: 0,
+        environ: Callable[[], Mapping[str, str]] = lambda: os.environ,
+        heard: Callable[[], Mapping[str, tuple[float, list[str]]]] = dict,
     ) -> None:
         """Wire it.
 
@@ -86,6 +91,8 @@ class Nodes:
             clock: seconds since the epoch.
             changed: called when the evidence changed.
             gpus_taken: how many GPUs of this machine the local backend's tasks have.
+            environ: what Slurm's commands are run with.
+            heard: of the nodes of the host's fleet, for how long nothing was heard, and what is the matter.
         """
         self.journal = journal
         self.store = journal.store
@@ -94,14 +101,17 @@ class Nodes:
         self.clock = clock
         self.changed = changed
         self.gpus_taken = gpus_taken
+        self.environ = environ
+        self.heard = heard
 
     @classmethod
-    def of(cls, service: Service) -> Nodes:
+    def of(cls, service: Service, heard: Callable[[], Mapping[str, tuple[float, list[str]]]] = dict) -> Nodes:
         """Those of a host's service."""
         supervisor = service.supervisor
         return cls(
             service.journal, supervisor.backends, service.clock,
             changed=supervisor.wake, gpus_taken=lambda: local_gpus_taken(supervisor),
+            environ=partial(environment, service.paths), heard=heard,
         )  # fmt: skip
 
     # What there is
@@ -118,7 +128,14 @@ class Nodes:
         cluster = await self._cluster(name)
         _check_pool(pool, cluster)
         now = self.clock.now()
-        return node_views(cluster, self.store.evidence(now), now, name=name, pool=pool)
+        views = node_views(cluster, self.store.evidence(now), now, name=name, pool=pool)
+        heard = {} if is_here(name) else self.heard()
+        return [
+            view.model_copy(update=dict(zip(("heard_s", "problems"), heard[view.name], strict=True)))
+            if view.name in heard
+            else view
+            for view in views
+        ]
 
     async def gpus(self, backend: str = "") -> list[GpuView]:
         """GPUs by pool and type.
@@ -150,7 +167,12 @@ class Nodes:
             InputError: this host has no such backend.
         """
         if not name:
-            return "slurm" if "slurm" in self.backends and shutil.which("sbatch") else "local"
+            return (
+                "slurm"
+                if "slurm" in self.backends and shutil.which("sbatch", path=self.environ().get("PATH"))
+                else "local"
+            )
+        name = planned_as(name)
         if name not in self.backends:
             known = ", ".join(sorted(self.backends))
             raise InputError(f"this host has no backend {name!r}", hint=f"known: {known}", where="backend")

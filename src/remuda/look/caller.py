@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.backends.local.devices import present_gpus
+from remuda.backends.registry import environment
 from remuda.base.secrets import looks_secret
 from remuda.plan.context import Context
 
@@ -41,7 +42,7 @@ def context(paths: StatePaths, *, gpus: bool = True) -> Context:
         env=kept_environment(),
         gpus=present_gpus() if gpus else (),
         cpus=os.cpu_count() or 1,
-        has_sbatch=shutil.which("sbatch") is not None,
+        has_sbatch=shutil.which("sbatch", path=environment(paths).get("PATH")) is not None,
     )
 
 

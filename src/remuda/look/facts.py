@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from remuda.backends.registry import environment
 from remuda.backends.slurm.commands import own_options
 from remuda.base.errors import BackendUnreachable, RemudaError
 from remuda.look import caller
@@ -93,7 +94,7 @@ class Looked:
     def sbatch_options(self) -> Mapping[str, Takes]:
         """The options of the cluster's own sbatch."""
         if self._options is None:
-            self._options = own_options()
+            self._options = own_options(environ=environment(self.paths))
         return self._options
 
     def container_program(self) -> str:

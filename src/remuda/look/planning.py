@@ -16,20 +16,21 @@ from typing import TYPE_CHECKING, Any, Final
 from remuda.backends.registry import slurm_backend
 from remuda.backends.slurm.arrays import batch_uid
 from remuda.base.disk.paths import state_paths
-from remuda.base.errors import InputError, to_json
+from remuda.base.errors import BackendUnreachable, InputError, to_json
 from remuda.base.ids import new_suffix
 from remuda.look import rendering
 from remuda.look.facts import Looked
-from remuda.look.kinds import SENT, SHOWN, kind_named, kind_of, reader
+from remuda.look.kinds import ASKED, SENT, SHOWN, kind_named, kind_of, reader
 from remuda.look.prices import price_of
 from remuda.plan.compile import Finding, accept, refuse_secrets, secret_folder
 from remuda.plan.model import Secret
 from remuda.plan.placing.place import asked_partitions
+from remuda.specs.backend import is_of_fleet
 from remuda.specs.places import is_here
 from remuda.specs.reading.document import Problem, fail
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from remuda.base.disk.paths import StatePaths
     from remuda.plan.compile import Draft, Plan
@@ -124,15 +125,29 @@ def findings(one: Plan, facts: Looked, when: int) -> list[Finding]:
         one: accepted.
         facts: of the command.
         when: the checks of `look.kinds` up to this moment.
+
+    Raises:
+        BackendUnreachable: a cluster that must be asked before it is sent does not answer; for `preflight` a finding.
     """
-    found: list[Finding] = []
+    found = [*_fleet(one, facts)] if when >= SENT else []
     for check in kind_of(one).checks(when):
         try:
             found += check(one, facts)
         except InputError as error:
             path = tuple(error.where.split(".")) if error.where else ()
             found.append(Finding(path, error.message.removeprefix(f"{error.where}: "), hint=error.hint))
+        except BackendUnreachable as error:
+            if when < ASKED:
+                raise
+            found.append(Finding((), error.message, hint=error.hint))
     return found
+
+
+def _fleet(one: Plan, facts: Looked) -> Iterable[Finding]:
+    """Who names a fleet means the Slurm of this host, and no other that its commands may reach."""
+    said = one.draft.loaded.resolved.data.get("backend") if one.draft is not None else None
+    if is_of_fleet(said) and not facts.paths.fleet_environment.exists():
+        yield Finding(("backend",), "this host has no fleet", hint="start one: remuda host start --port 8090")
 
 
 def problem(draft: Draft[Any] | None, finding: Finding) -> Problem:
@@ -147,6 +162,7 @@ def refuse(one: Plan, facts: Looked) -> None:
 
     Raises:
         InputError: something would fail; names all of it, with its place.
+        BackendUnreachable: a cluster that must be asked does not answer.
     """
     if problems := [problem(one.draft, finding) for finding in findings(one, facts, SENT) if finding.fails]:
         raise fail(problems)
@@ -210,7 +226,7 @@ def answered(
     try:
         for one in plans if checked and not dry_run else ():
             refuse(one, facts)
-    except InputError as error:
+    except (InputError, BackendUnreachable) as error:
         refused = to_json(error)
     files: dict[str, str] = {}
     for one in plans if write else ():

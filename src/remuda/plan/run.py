@@ -320,9 +320,9 @@ def slurm_place(spec: RunSpec, context: Context, directives: tuple[str, ...], cw
     return dict(place.model_dump(mode="json", exclude_defaults=True))
 
 
-def kubernetes_place(spec: RunSpec, context: Context) -> dict[str, object]:
+def kubernetes_place(spec: KubernetesFields, context: Context) -> dict[str, object]:
     """The settings that only Kubernetes understands; what is empty is left out."""
-    said = {name: value for name, value in alike(KubernetesPlace, spec).items() if value is not None}
+    said = {name: value for name, value in alike(KubernetesPlace, spec).items() if value is not None and name != "env"}
     if spec.kubeconfig and spec.kubeconfig[0] not in "/~":  # the host is elsewhere
         said["kubeconfig"] = f"{context.cwd}/{spec.kubeconfig}"
     return dict(KubernetesPlace(**said).model_dump(mode="json", exclude_defaults=True))

@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from remuda.specs.strict import Env, Json, Seconds, Size, Strict, Text, Texts
+from remuda.specs.kubernetes import KubernetesFields
+from remuda.specs.places import FLEET, planned_as, traits
+from remuda.specs.strict import Env, Json, Seconds, Size, Strict, Text, Texts, contradiction
 
 Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+def is_of_fleet(backend: object) -> bool:
+    """Whether what a document says as `backend` is a fleet."""
+    name = backend.get("type") if isinstance(backend, dict) else backend
+    return bool(traits(str(name)).planned_as)
+
+
+def of_fleet(data: Any) -> Any:
+    """What a document says of a fleet, in the words of Slurm: one partition, and nobody to charge.
+
+    Raises:
+        PydanticCustomError: it names another partition.
+    """
+    at = "type" if isinstance(data, dict) and "type" in data else "backend"
+    if not isinstance(data, dict) or not traits(str(data.get(at))).planned_as:
+        return data
+    name, value = ("partition", FLEET) if at == "type" else ("partitions", (FLEET,))
+    said = data.get(name) or FLEET
+    if said != FLEET and [*said] != [FLEET]:
+        raise contradiction(name, f"all nodes of a fleet are in its one partition, `{FLEET}`", "leave it out")
+    kept = {key: one for key, one in data.items() if key not in ("account", "qos")}
+    return {**kept, at: planned_as(str(data[at])), name: value, **({"account": "", "qos": ""} if at == "type" else {})}
 
 
 class LocalEndpoint(Strict):
@@ -74,8 +99,8 @@ class SlurmBackend(Strict):
 
     is_here: ClassVar[bool] = False
 
-    type: Literal["slurm"] = "slurm"
-    """Type of backend."""
+    type: Literal["slurm", "fleet"] = "slurm"
+    """Type of backend; `fleet` for the machines that have joined this host."""
     partition: Text
     """Partition to submit to, as `sinfo -h -o %P` prints it (without the `*`)."""
     account: Text
@@ -119,6 +144,25 @@ class SlurmBackend(Strict):
     """Environment modules to load."""
     preamble: Texts = ()
     """Lines added to the head of the job script, e.g. more `#SBATCH` directives."""
+
+    _of_fleet = model_validator(mode="before")(of_fleet)
+
+
+class PodBackend(KubernetesFields):
+    """A namespace of a Kubernetes cluster: replicas are pods; router and relay are processes of this machine."""
+
+    is_here: ClassVar[bool] = False
+
+    type: Literal["kubernetes"] = "kubernetes"
+    """Type of backend."""
+    endpoint: LocalEndpoint = LocalEndpoint()
+    """Address of the swarm, on this machine."""
+    python: Text | None = Field(default=None, json_schema_extra={"derived": "`python3`"})
+    """Interpreter in the image, 3.9 or newer, that runs the program beside the engine, and engines that are modules."""
+    mem: Size | None = None
+    """Memory of a replica, e.g. `64GB`, beyond which it is killed; unset: no bound."""
+    time_limit: Seconds = 0.0
+    """Time limit of a replica's Job, after which another replaces it. 0: none."""
 
 
 def _shared_file_system() -> tuple[Json, ...]:
@@ -185,7 +229,7 @@ class LeptonBackend(Strict):
     """Environment of both."""
 
 
-Backend = Annotated[LocalBackend | SlurmBackend | LeptonBackend, Field(discriminator="type")]
+Backend = Annotated[LocalBackend | SlurmBackend | PodBackend | LeptonBackend, Field(discriminator="type")]
 
 
 def backend_type(value: dict[str, object]) -> str:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from remuda.specs.backend import of_fleet
 from remuda.specs.kubernetes import KubernetesFields
 from remuda.specs.run import Names, RunName, check_backoff
 from remuda.specs.strict import (
@@ -77,10 +78,10 @@ class GangSpec(KubernetesFields):
     the queue, after which all give their GPUs back and wait a random time, longer each time. 0: never."""
     mode: Literal["elastic", "rigid"] = "elastic"
     """`elastic`: a rank that fails is restarted and joins the others. `rigid`: all ranks restart when one fails."""
-    backend: Literal["local", "slurm", "kubernetes"] = "local"
-    """Backend to run on: `local` for this machine; `slurm`, where each rank of an `elastic` gang is a job, and a
-    `rigid` one is one job; `kubernetes`, where each rank is a Job, and none is `rigid`. With `type` in a mapping,
-    fields of Kubernetes may stand beside it."""
+    backend: Literal["local", "slurm", "fleet", "kubernetes"] = "local"
+    """Backend to run on: `local` for this machine; `slurm` or `fleet`, where each rank of an `elastic` gang is a job,
+    and a `rigid` one is one job; `kubernetes`, where each rank is a Job, and none is `rigid`. With `type` in a
+    mapping, fields of Kubernetes may stand beside it."""
     timeout: Seconds = 0.0
     """Time limit of the gang, after which it fails and all ranks end. 0: none."""
 
@@ -175,6 +176,8 @@ class GangSpec(KubernetesFields):
             if name in OF_RANKS:
                 raise wrong(f"has {name}, which is set for each rank")
         return env
+
+    _of_fleet = model_validator(mode="before")(of_fleet)
 
     @model_validator(mode="after")
     def _fits_together(self) -> GangSpec:

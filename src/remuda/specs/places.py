@@ -20,11 +20,14 @@ class BackendTraits:
     """Of the environment: says which cluster is asked."""
     kill: str = ""
     """The command that ends one by hand; its id follows."""
+    planned_as: str = ""
+    """The backend that its documents are planned for, where that is another."""
 
 
 BACKENDS: Final = {
     "local": BackendTraits(is_here=True, unit="pid", kill="kill"),
     "slurm": BackendTraits(kill="scancel"),
+    "fleet": BackendTraits(kill="scancel", planned_as="slurm"),
     "kubernetes": BackendTraits(in_images=True, unit="Job", variable="KUBECONFIG", kill="kubectl delete job"),
 }
 
@@ -32,6 +35,15 @@ BACKENDS: Final = {
 def traits(backend: str) -> BackendTraits:
     """The traits of a backend, by the name that documents and plans use; one that is not known is a scheduler's."""
     return BACKENDS.get(backend, BackendTraits())
+
+
+FLEET: Final = "fleet"
+"""Partition of all nodes of a fleet."""
+
+
+def planned_as(backend: str) -> str:
+    """The backend that has what is asked of this one."""
+    return traits(backend).planned_as or backend
 
 
 def in_images(backend: str) -> bool:

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 from remuda.base.errors import InputError
 from remuda.base.units import parse_size
 from remuda.specs.arrays import parse_array
+from remuda.specs.backend import of_fleet
 from remuda.specs.kubernetes import KubernetesFields
 from remuda.specs.strict import (
     USUAL_INTERVAL,
@@ -72,11 +73,11 @@ class RunSpec(KubernetesFields):
     """Arguments of the script."""
     name: RunName = Field(default=None, json_schema_extra={"derived": "from the script's name"})
     """Name of the run; other commands find it by this."""
-    backend: Literal["local", "slurm", "kubernetes"] | None = Field(
+    backend: Literal["local", "slurm", "fleet", "kubernetes"] | None = Field(
         default=None, json_schema_extra={"derived": "`slurm` where `sbatch` is found, else `local`"}
     )
-    """Backend to run on: `slurm`, `kubernetes`, or `local` for this machine. With `type` in a mapping, fields of
-    Kubernetes may stand beside it."""
+    """Backend to run on: `slurm`, `fleet`, `kubernetes`, or `local` for this machine. With `type` in a mapping, fields
+    of Kubernetes may stand beside it."""
     mode: Literal["run_once", "indefinite"] = "run_once"
     """`run_once`: until it exits with 0. `indefinite`: restarted whenever it ends, until `keep_alive`."""
     keep_alive: Seconds = 0.0
@@ -214,6 +215,8 @@ class RunSpec(KubernetesFields):
             if name.startswith("-"):
                 raise wrong(f"must be names of partitions, not {name!r}")
         return names
+
+    _of_fleet = model_validator(mode="before")(of_fleet)
 
     @model_validator(mode="after")
     def _fits_together(self) -> RunSpec:

@@ -90,6 +90,10 @@ class NodeView(View):
     is_avoided: bool
     """Because of its weight or of a ban, as far as enough other nodes are left."""
     ban: BanView | None
+    heard_s: float | None
+    """Of a fleet's node: for how long nothing was heard of its client; null where it has none."""
+    problems: tuple[str, ...]
+    """Of a fleet's node: what its client says is the matter, a sentence each."""
 
 
 class EvidenceView(View):
@@ -219,6 +223,8 @@ def _node_view(node: Node, rows: Sequence[Evidence], cluster: str) -> NodeView:
         "evidence": len(rows),
         "is_avoided": ban is not None or weight >= 1.0 - 1e-9,
         "ban": ban_view(ban) if ban is not None else None,
+        "heard_s": None,
+        "problems": (),
     })  # fmt: skip
 
 
@@ -227,6 +233,7 @@ def _unknown_node(row: Evidence, cluster: str) -> NodeView:
         name=row.node, cluster=cluster, is_known=False, state="unknown", usable=False,
         reason="the cluster does not know this node", pools=[], cpus=0, cpus_free=0, mem_bytes=0, gpus=0, gpus_free=0,
         gpu_type="", features=[], weight=0.0, evidence=1, is_avoided=True, ban=ban_view(row),
+        heard_s=None, problems=(),
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -232,6 +232,8 @@ class HostView(View):
     """KUBECONFIG of its environment, likewise."""
     note: str = ""
     """What its user should know without having asked; empty: nothing."""
+    fleet: dict[str, Any] = {}
+    """The fleet whose head it is, with its nodes; empty where it is none."""
 
 
 def workload_view(want: Want, tasks: Mapping[TaskKey, Task], *, created_at: float, unreachable: str) -> WorkloadView:

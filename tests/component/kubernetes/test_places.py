@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.component.kubernetes.test_runs import FOREVER, OnJobs
 from tests.conftest import until
-from tests.fakes.kube import KubeBed
+
+from remuda.testing.kube import KubeBed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

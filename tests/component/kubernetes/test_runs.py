@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.conftest import until
-from tests.fakes.kube import KubeBed
 
 from remuda.node.zipapp import deflated
+from remuda.testing.kube import KubeBed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,6 +18,7 @@ from tests.conftest import until
 from remuda.base.errors import InputError, NotFound, RemudaError
 from remuda.testing.slurm import SlurmBed, Topology, cpu_farm, procs, registry, sweep
 from remuda.testing.slurm.topology import NodeShape, Partition
+from remuda.wire.process import start_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +61,7 @@ def test_a_crash_ends_jobs_with_node_fail(slurm_bare: SlurmBed) -> None:
     assert before
     slurm_bare.crash("a100-2")
     assert slurm_bare.processes("a100-2") == []
-    assert not any(map(procs.start_time, before))
+    assert not any(map(start_time, before))
     assert slurm_bare.wait_job(job, "NODE_FAIL", limit_s=LIMIT_S) == "NODE_FAIL"
     assert slurm_bare.wait_node("a100-2", "down", limit_s=LIMIT_S) in ("down", "down*")
     slurm_bare.start("a100-2")
@@ -219,7 +220,7 @@ def test_nodes_without_networks_of_their_own(folder: Path) -> None:
     until(lambda: any(procs.program(pid) == "sleep" for pid in bed.processes("n1")), "the job has children")
     left = bed.processes("n1")
     bed.crash("n1")
-    assert not any(map(procs.start_time, left))
+    assert not any(map(start_time, left))
     bed.wait_job(job, "NODE_FAIL", limit_s=LIMIT_S)
     assert bed.job_state(other) == "RUNNING"
     bed.restore()
@@ -278,7 +279,7 @@ def test_a_bed_whose_owner_was_killed_is_swept(folder: Path, is_removed: bool, m
         if is_removed:
             shutil.rmtree(folder, ignore_errors=True)
         assert folder in sweep()
-    assert not any(map(procs.start_time, left))
+    assert not any(map(start_time, left))
     assert not folder.exists()
     assert not Path(f"/sys/class/net/rmsl{slot}").exists()
     assert registry.taken().get(slot) != folder

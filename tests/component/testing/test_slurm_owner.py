@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from remuda.testing.slurm import procs
+from remuda.fleet import processes
 
 SAYS = (
-    "import os, time; from remuda.testing.slurm import procs; print(procs.identity(os.getpid()), flush=True); input()"
+    "import os, time; from remuda.fleet import processes; print(processes.identity(os.getpid()), flush=True); input()"
 )
 OTHER_CLOCK = ["unshare", "--time", "--fork", "--boottime=1000"]
 
@@ -31,13 +31,13 @@ def test_an_owner_lives_until_it_ends_whatever_its_clock_says(enter: list[str]) 
     ) as process:
         assert process.stdout is not None
         owner = process.stdout.readline().strip()
-        assert procs.is_alive(owner)
+        assert processes.is_alive(owner)
         process.communicate("\n", timeout=120)
-    assert not procs.is_alive(owner)
+    assert not processes.is_alive(owner)
 
 
 def test_a_pid_that_another_process_got_is_not_the_owner() -> None:
-    pid, start, clock = procs.identity(os.getpid()).split()
-    assert procs.is_alive(f"{pid} {start} {clock}")
-    assert not procs.is_alive(f"{pid} {int(start) + 1} {clock}")
-    assert not procs.is_alive(f"{pid} ")
+    pid, start, clock = processes.identity(os.getpid()).split()
+    assert processes.is_alive(f"{pid} {start} {clock}")
+    assert not processes.is_alive(f"{pid} {int(start) + 1} {clock}")
+    assert not processes.is_alive(f"{pid} ")

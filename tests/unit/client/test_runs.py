@@ -259,7 +259,7 @@ def test_values_of_secrets_are_in_nothing_but_what_is_sent(facts: Looked, monkey
 
 
 def test_the_clusters_own_options_are_known(facts: Looked, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remuda.look.facts.own_options", lambda: learn("      --warp=factor      go faster\n"))
+    monkeypatch.setattr("remuda.look.facts.own_options", lambda environ: learn("      --warp=factor      go faster\n"))
     text = "#!/bin/bash\n#REMUDA --backend slurm --partitions a100\n#SBATCH --war -9 --hold\ntrue\n"
     planned = plan(facts, text=text)
     assert planned.workload.place["directives"] == ["--warp=-9"]

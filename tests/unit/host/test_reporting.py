@@ -33,8 +33,8 @@ def test_without_a_cluster_nothing_is_opened_to_others(monkeypatch: pytest.Monke
 
 def test_a_controller_that_does_not_answer_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REMUDA_REPORT_HOST", raising=False)
-    monkeypatch.setattr("shutil.which", lambda _: "/bin/false")
-    monkeypatch.setattr(reporting, "_controller", lambda: "")
+    monkeypatch.setattr("shutil.which", lambda _, path: "/bin/false")
+    monkeypatch.setattr(reporting, "site_controller", lambda _: "")
     assert reporting.report_host()
-    monkeypatch.setattr(reporting, "_controller", lambda: "127.0.0.1")
+    monkeypatch.setattr(reporting, "site_controller", lambda _: "127.0.0.1")
     assert reporting.report_host() == "127.0.0.1"

@@ -83,7 +83,7 @@ def load(text: str) -> GangSpec:
         ),
         pytest.param(
             f"{GOOD}backend: {{type: kube}}\n",
-            "gang.yaml:4:17: `backend` must be one of local, slurm, kubernetes, not kube", "", id="backend",
+            "gang.yaml:4:17: `backend` must be one of local, slurm, fleet, kubernetes, not kube", "", id="backend",
         ),
         pytest.param(
             f"{GOOD}gpu_type: a100\n", "gang.yaml:4:1: `gpu_type` says which GPUs, but ranks have none",

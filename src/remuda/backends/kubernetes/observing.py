@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from remuda.backends.base import Ending, Life, Observed
-from remuda.backends.kubernetes.render import KUEUE
+from remuda.backends.base import Ending, Life, Observed, Stray, is_token
+from remuda.backends.kubernetes.render import HOME, KUEUE, TOKENS
 from remuda.backends.lastword import with_record
 from remuda.wire.exit import CANNOT_START, MEANINGS, meaning
 
@@ -33,6 +33,7 @@ _DISRUPTIONS: Final = {
     "DeletionByPodGC": (Ending.NODE_FAILED, "its node is gone"),
     "TerminationByKubelet": (Ending.NODE_FAILED, "its node ended it"),
 }
+_TAINTED: Final = "DeletionByTaintManager"
 _OF_NODES: Final = frozenset({
     "Evicted", "NodeLost", "NodeShutdown", "Terminated", "UnexpectedAdmissionError", "OutOfcpu", "OutOfmemory",
 })  # fmt: skip
@@ -101,7 +102,7 @@ def observed(name: str, job: Doc | None, pod: Doc | None, read: Callable[[str], 
     if job is None or is_going:
         if pod is None and job is None:
             return None
-        return Observed(Life.RUNNING, name, ENDS, _node(pod), "its pod ends", unread=True)
+        return Observed(Life.RUNNING, name, ENDS, _node(pod), _why_ends(pod or {}), unread=True)
     if pod is None and is_over(job):
         return _of_job(name, job)
     if pod is None:
@@ -134,9 +135,22 @@ def _running(name: str, job: Doc, pod: Doc) -> Observed:
     limit, began = job["spec"].get("activeDeadlineSeconds"), moment(job.get("status", {}).get("startTime"))
     word = ENDS if "deletionTimestamp" in pod["metadata"] else "Running"
     return Observed(
-        Life.RUNNING, name, word, _node(pod), started_at=started, limit_at=began + limit if limit and began else 0.0,
-        unread=True,
+        Life.RUNNING, name, word, _node(pod), _why_ends(pod) if word == ENDS else "", started_at=started,
+        limit_at=began + limit if limit and began else 0.0, unread=True,
     )  # fmt: skip
+
+
+def _why_ends(pod: Doc) -> str:
+    """Why a pod, if there is one, is to end, and what ends the wait for one whose node cannot tell that it has."""
+    word = (condition(pod, "DisruptionTarget") or {}).get("reason", "")
+    if word != _TAINTED or condition(pod, "Ready") is not None:
+        return f"its pod ends: {_DISRUPTIONS[word][1]}" if word in _DISRUPTIONS else "its pod ends"
+    node, own = _node(pod), pod["metadata"]["name"]
+    return (
+        f"its node {node} does not answer, so that nobody knows whether it has ended, and it may still write: the next "
+        f"attempt waits until the node is back, or is removed (kubectl delete node {node}), or the pod is given up "
+        f"(kubectl delete pod {own} --force)"
+    )
 
 
 def _pending(name: str, pod: Doc) -> Observed:
@@ -225,6 +239,19 @@ def _of_job(name: str, job: Doc) -> Observed:
     if word == DISRUPTED:
         return replace(seen, ending=Ending.PREEMPTED, reason=f"preempted, evicted, or its node was lost: {text}")
     return replace(seen, ending=Ending.CANCELLED, reason=_GONE)
+
+
+def strays(name: str, look: Seen) -> list[Stray]:
+    """What a Job that waits or runs is, by its tokens."""
+    job = look.jobs[name]
+    seen, said = observed(name, job, look.pod(name), lambda _: None), job["metadata"].get("annotations") or {}
+    if seen is None or seen.life not in (Life.PENDING, Life.RUNNING):
+        return []
+    return [
+        Stray(token, name, seen.life, seen.native_state, seen.node, moment(job["metadata"]["creationTimestamp"]),
+              str(said.get(HOME, "")))
+        for token in str(said.get(TOKENS, "")).split() if is_token(token)
+    ]  # fmt: skip
 
 
 def vanished(name: str) -> Observed:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from remuda.backends.base import Rendered, read_token
 from remuda.backends.rundir import allocation_dir, child_spec
 from remuda.base.errors import InputError
-from remuda.node.child.launch import NODE_VARIABLE
+from remuda.node.child.launch import ADDRESS_VARIABLE, NODE_VARIABLE
 from remuda.plan.placing.place import KubernetesPlace, placed
 from remuda.specs.kubernetes import TOLERATION
 from remuda.wire.child import Away
@@ -39,6 +39,7 @@ HOST, KEY = "host.json", "report.key"
 OF_SECRET: Final = "of-secret."  # noqa: S105 - part of a name
 _PROGRAM, _OWN, _RUN, _LAST = "/remuda/program", "/remuda/own", "/remuda/run", "/dev/termination-log"
 _ARCHIVE: Final = "node.pyz"
+_TOLD: Final = {NODE_VARIABLE: "spec.nodeName", ADDRESS_VARIABLE: "status.podIP"}
 _LOG_BYTES: Final = 4 << 20
 """Of `child.log` in the pod, where it only tells whether output comes."""
 _LAST_WORDS_S: Final = 5
@@ -192,7 +193,8 @@ def _pod(request: Request, place: KubernetesPlace, site: KubernetesSite) -> Doc:
     container: Doc = {
         "name": CONTAINER, "image": request.group.command.image,
         "command": [place.python or "python3", "-I", "-S", f"{_PROGRAM}/{_ARCHIVE}", "child", f"{_OWN}/child.json"],
-        "env": [{"name": NODE_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        "env": [*({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+                  for name, path in _TOLD.items() if name == NODE_VARIABLE or request.group.listen),
                 *_secrets(request.group.command)],
         "volumeMounts": mounts, "terminationMessagePath": _LAST, "terminationMessagePolicy": "File",
         **({"resources": asked} if (asked := _resources(needs, place.gpu_resource)) else {}),

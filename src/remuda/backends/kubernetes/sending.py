@@ -19,6 +19,19 @@ if TYPE_CHECKING:
     from remuda.backends.kubernetes.render import Doc, KubernetesSite
 
 
+def reports_to(site: KubernetesSite) -> str:
+    """What to tell of a pod that should have reported to the host and has not."""
+    try:
+        said = json.loads(site.host_file.read_text(encoding="utf-8"))
+        where = f"{said['report_host']}:{said['report_port']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return (
+        f"runs, and no report of it has come: pods do not reach the host at {where} (start it with REMUDA_REPORT_HOST, "
+        f"an address of this machine that they reach, or in the cluster)"
+    )
+
+
 def letting_go(folder: Path) -> Doc:
     """The patch that lets the Job of an allocation start, which has its files there.
 

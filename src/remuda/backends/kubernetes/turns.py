@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from remuda.backends.base import Observed
 
 
-class Turns:
+class QueueTurns:
     """How often the queue of each allocation took its place back, as far as it was looked at in between."""
 
     def __init__(self) -> None:

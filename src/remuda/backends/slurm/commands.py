@@ -16,7 +16,7 @@ from remuda.base.errors import BackendUnreachable
 from remuda.specs.reading.sbatch_options import learn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from remuda.specs.reading.sbatch_options import Table
 
@@ -38,15 +38,21 @@ class Commands:
     Args:
         timeout_s: after which a command is killed.
         at_once: most commands that run at the same time.
-        environ: environment to start from; this process's own where None.
+        environ: environment to start from, or what says it for each command; this process's own where None.
     """
 
-    def __init__(self, *, timeout_s: float = 30.0, at_once: int = 16, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        timeout_s: float = 30.0,
+        at_once: int = 16,
+        environ: Mapping[str, str] | Callable[[], Mapping[str, str]] | None = None,
+    ) -> None:
         self.timeout_s = timeout_s
         self.calls: dict[str, int] = {}
         """How often each command was started; for measuring."""
         self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="slurm")
-        self._environ = environ
+        self._environ = environ if callable(environ) else lambda: os.environ if environ is None else environ
 
     async def run(self, argv: Sequence[str]) -> CommandOutput:
         """Run one command to its end.
@@ -55,7 +61,7 @@ class Commands:
             BackendUnreachable: it is not there, did not end in time, or was killed: what it did is not known.
         """
         self.calls[argv[0]] = self.calls.get(argv[0], 0) + 1
-        one = _Command(argv, clean_environment(os.environ if self._environ is None else self._environ), self.timeout_s)
+        one = _Command(argv, clean_environment(self._environ()), self.timeout_s)
         try:
             code, out, err = await asyncio.get_running_loop().run_in_executor(self._pool, one.run)
         except asyncio.CancelledError:
@@ -137,10 +143,11 @@ class _Command:
             raise BackendUnreachable(f"{name} cannot be started: {error}") from error
 
 
-def own_options(timeout_s: float = 5.0) -> Table:
+def own_options(timeout_s: float = 5.0, environ: Mapping[str, str] | None = None) -> Table:
     """What the sbatch of this machine can be asked for, as it says itself; the built-in table where it says nothing."""
     try:
-        code, out, _ = _Command(["sbatch", "--help"], clean_environment(os.environ), timeout_s).run()
+        env = clean_environment(os.environ if environ is None else environ)
+        code, out, _ = _Command(["sbatch", "--help"], env, timeout_s).run()
     except BackendUnreachable:
         return learn("")
     return learn(out.decode(errors="replace") if code == 0 else "")

@@ -74,6 +74,11 @@ class StatePaths:
         return self.root / "host.json"
 
     @property
+    def report_port(self) -> Path:
+        """Where the last host took reports: the next one does so there again, as pods are told once."""
+        return self.root / "report.port"
+
+    @property
     def report_secret(self) -> Path:
         """What the keys are made of with which allocations report; it stays the same from host to host."""
         return self.root / "report.secret"
@@ -107,6 +112,21 @@ class StatePaths:
     def recordings(self) -> Path:
         """One directory per recording of this machine's GPUs."""
         return self.root / "recordings"
+
+    @property
+    def fleet(self) -> Path:
+        """What the head of a fleet keeps: who may join, who has joined, its certificate, Slurm's own files."""
+        return self.root / "fleet"
+
+    @property
+    def fleet_environment(self) -> Path:
+        """JSON of what Slurm's commands need to ask this host's fleet; there while it has one."""
+        return self.fleet / "environment.json"
+
+    @property
+    def fleet_node(self) -> Path:
+        """What a machine that joined a fleet keeps."""
+        return self.root / "fleet-node"
 
     def workload(self, name: str) -> Path:
         """The run directory of one workload."""

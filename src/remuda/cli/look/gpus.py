@@ -12,7 +12,7 @@ _ICONS = {"full": "○", "partial": "◐", "none": "●"}
 
 
 @click.command()
-@click.option("--backend", default="", help="slurm or local (default: slurm where sbatch is on PATH).")
+@click.option("--backend", default="", help="slurm, fleet or local (default: slurm where sbatch is on PATH).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def gpus(backend: str, as_json: bool) -> None:
     """Show GPUs by partition and type: memory, most per node, most free on a node now, nodes, total."""

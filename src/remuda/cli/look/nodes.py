@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from remuda.client.upkeep.node_tests import SmokeOptions, SmokeView
 
-_BACKEND = click.option("--backend", default="", help="slurm or local (default: slurm where sbatch is on PATH).")
+_BACKEND = click.option("--backend", default="", help="slurm, fleet or local (default: slurm where sbatch is on PATH).")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _PARTITION = click.option("-p", "--partition", default="", help="Partition whose nodes to use (default: all).")
 
@@ -59,9 +59,9 @@ def show_nodes(partition: str, backend: str, *, as_json: bool) -> None:
 
 def draw_nodes(views: Sequence[dict[str, Any]]) -> None:
     """A line for each node, and what is to be said of it below."""
-    columns = ["node", "state", "GPUs", "type", "CPUs", "weight", "partitions"]
+    columns = ["node", "state", "GPUs", "type", "CPUs", "weight", "heard", "partitions"]
     rows, below = [_row(view) for view in views], ["; ".join(_notes(view)) for view in views]
-    table(columns, rows, below=below, rarely=["weight", "CPUs", "type"], empty="there are no nodes")
+    table(columns, rows, below=below, rarely=["weight", "CPUs", "heard", "type"], empty="there are no nodes")
 
 
 def _row(view: dict[str, Any]) -> list[str]:
@@ -72,6 +72,7 @@ def _row(view: dict[str, Any]) -> list[str]:
         view["gpu_type"] or "-",
         f"{view['cpus_free']}/{view['cpus']}" if view["cpus"] else "-",
         f"{view['weight']:g}" if view["weight"] else "-",
+        f"{show_duration(heard)} ago" if (heard := view.get("heard_s")) is not None else "-",
         ",".join(view["pools"]) or "-",
     ]
 
@@ -85,7 +86,7 @@ def _notes(view: dict[str, Any]) -> list[str]:
         notes.append(f"avoided (remuda nodes history {view['name']})")
     if view["reason"]:
         notes.append(view["reason"])
-    return notes
+    return [*notes, *view.get("problems", ())]
 
 
 def _left(until: float) -> str:

@@ -47,7 +47,7 @@ _how = together(
               help="URL where ranks meet, or none (default: a folder of the gang; not on Kubernetes).")  # fmt: skip
 @click.option("--mode", type=click.Choice(("elastic", "rigid")),
               help="When a rank fails, it rejoins the others (elastic, default), or all restart (rigid).")  # fmt: skip
-@click.option("--backend", type=click.Choice(("local", "slurm", "kubernetes")),
+@click.option("--backend", type=click.Choice(("local", "slurm", "fleet", "kubernetes")),
               help="`local` (default); `slurm`, `kubernetes`: a job for each rank, or one if it is rigid.")  # fmt: skip
 @click.option("--image", default="", help="Container image on Kubernetes, with Python 3.9 or newer.")
 @click.option("-p", "--partitions", default="", help="Partitions of Slurm to use, the preferred one first.")

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from remuda.cli.lazy import NearGroup
+from remuda.cli.fleet.head import fleet_line, tell_head, token
+from remuda.cli.lazy import NearGroup, together
 from remuda.cli.show import age, echo, pairs, print_json, say
 
 
@@ -15,32 +16,56 @@ def host() -> None:
     """Manage the host, the process that keeps everything running; commands start it when they need it."""
 
 
+host.add_command(token)
+_PORT = click.IntRange(1, 65533)
+_fleet = together(
+    click.option("--port", type=_PORT, help="Make this machine the head of a fleet; its Slurm listens there (8090)."),
+    click.option("--http-port", type=_PORT, help="Port of the fleet's HTTPS for clients (default: PORT + 1)."),
+    click.option("--model-port", type=_PORT, help="Port where nodes give objects to each other (default: 9010)."),
+    click.option("--host", "address", metavar="ADDRESS", help="Address at which nodes reach this machine."),
+    click.option("--lease", metavar="TIME", help="Time for which work on a node goes unheard at most (default: 3m)."),
+)
+
+
 @host.command()
 @click.option("--foreground", is_flag=True, help="Run in this terminal, e.g. under systemd.")
 @click.option("--wait", default="60s", show_default=True, metavar="TIME",
               help="Time to wait for a start that makes no progress.")  # fmt: skip
-def start(foreground: bool, wait: str) -> int:
-    """Start the host unless it is running."""
+@_fleet
+def start(foreground: bool, wait: str, lease: str | None, **asked: Any) -> int:
+    """Start the host unless it is running; with --port as the head of a fleet, as later hosts then are."""
+    from remuda.cli import typed
+
+    asked["lease_s"] = None if lease is None else typed.duration(lease, "--lease")
+    is_head = any(value is not None for value in asked.values())
     if foreground:
+        if is_head:
+            raise click.UsageError("say --port without --foreground once: each later host continues the fleet")
         from remuda.host.server import main
 
         return main()
-    from remuda.cli import typed
     from remuda.client.http import connect
 
-    view = connect(wait_s=typed.duration(wait, "--wait")).get("/host")
+    client = connect(wait_s=typed.duration(wait, "--wait"))
+    view = client.get("/host")
     say(f"host {view['pid']} serves {view['home']}")
+    if is_head:
+        tell_head(client.post("/fleet", asked), client)
     return 0
 
 
 @host.command()
 @click.option("--timeout", default=15.0, show_default=True, help="Seconds to wait for the host's end.")
-def stop(timeout: float) -> None:
+@click.option("--fleet", is_flag=True, help="End the fleet, too: its nodes get nothing new, its controller ends.")
+def stop(timeout: float, fleet: bool) -> None:
     """Stop the host. Workloads keep running, unsupervised until a host starts again."""
     from remuda.base.units import show_counted
-    from remuda.client.http import HostClient
+    from remuda.client.http import HostClient, connect
 
-    client = HostClient()
+    client = connect() if fleet else HostClient()
+    if fleet:
+        client.post("/fleet/stop")
+        say("the fleet's controller has ended; remuda host start --port begins it again, with the same nodes")
     if not client.is_up():
         say("no host is running")
         return
@@ -67,6 +92,7 @@ def status(as_json: bool) -> None:
         ("lease", str(view["fence"])),
         ("workloads", f"{view['workloads']}, {view['live_tasks']} live tasks"),
         ("reports", ", ".join(f"{count} {name}" for name, count in view["reports"].items())),
+        ("fleet", fleet_line(view.get("fleet") or {})),
     ])  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from remuda import __version__
 from remuda.backends import registry
 from remuda.backends.base import pack_token
 from remuda.base.disk.paths import StatePaths
-from remuda.base.errors import HostUnreachable, InputError, NotPrivate, RemudaError
+from remuda.base.errors import HostUnreachable, InputError, RemudaError
 from remuda.base.settings import database_url
 from remuda.base.units import show_counted
 from remuda.client.http import HostClient
@@ -152,9 +152,9 @@ def _disk(paths: StatePaths) -> list[DoctorCheck]:
     return [DoctorCheck("disk", NOTE if free < _FEW_BYTES else OK, said)]
 
 
-def _slurm_conf() -> list[DoctorCheck]:
+def _slurm_conf(environ: Mapping[str, str]) -> list[DoctorCheck]:
     """A configuration that is named and is not there makes every command of Slurm fail."""
-    path = os.environ.get("SLURM_CONF", "")
+    path = environ.get("SLURM_CONF", "")
     if not path or os.path.isfile(path):  # noqa: PTH113 - as Slurm takes it, without expansion
         return []
     todo = "load the module of your site again, or unset SLURM_CONF"
@@ -193,11 +193,12 @@ def _backends(paths: StatePaths) -> tuple[Mapping[str, Backend], list[DoctorChec
         known = dict(registry.backends(paths))
         program = sorted(paths.node.glob("remuda-node-*.pyz"))
         checks = [DoctorCheck("node program", OK, f"{len(program)} in {paths.node}, that of this version among them")]
-    except NotPrivate as error:
-        return {}, [DoctorCheck("node program", PROBLEM, error.message, error.hint)]
-    except (OSError, InputError) as error:
+    except RemudaError as error:
+        return {}, [DoctorCheck("node program", PROBLEM, str(error), error.hint)]
+    except OSError as error:
         return {}, [DoctorCheck("node program", PROBLEM, f"it cannot be written: {error}", f"check {paths.node}")]
-    missing = [name for name in _NEEDED if shutil.which(name) is None]
+    environ = registry.environment(paths)
+    missing = [name for name in _NEEDED if shutil.which(name, path=environ.get("PATH")) is None]
     if len(missing) == len(_NEEDED):
         known.pop("slurm", None)
         return known, [
@@ -209,10 +210,14 @@ def _backends(paths: StatePaths) -> tuple[Mapping[str, Backend], list[DoctorChec
             f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not in PATH, though other commands of it are"
         )
         return known, [*checks, DoctorCheck("slurm", PROBLEM, said, "load the module of your site, or set PATH")]
-    if no_conf := _slurm_conf():
+    if no_conf := _slurm_conf(environ):
         known.pop("slurm", None)
         return known, [*checks, *no_conf]
-    accounting = "" if shutil.which("sacct") else "; without sacct, how jobs ended is known from files only"
+    accounting = (
+        ""
+        if shutil.which("sacct", path=environ.get("PATH"))
+        else "; without sacct, how jobs ended is known from files only"
+    )
     return known, [*checks, DoctorCheck("slurm", OK, f"its commands are here{accounting}")]
 
 

@@ -84,6 +84,8 @@ class KubernetesPlace(Frozen):
     ttl: float = 604800.0
     python: str = ""
     """Interpreter in the image that runs the node program, 3.9 or newer; empty: `python3` there."""
+    env: dict[str, str] = Field(default_factory=dict)
+    """What tasks on the host's machine see of the user's environment. Nothing of it reaches a pod."""
 
 
 def placed(kind: type[PlaceT], values: Mapping[str, object], name: str) -> PlaceT:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
 from remuda.base.text import did_you_mean
-from remuda.specs.backend import LeptonBackend, LocalBackend, SlurmBackend
+from remuda.specs.backend import LeptonBackend, LocalBackend, PodBackend, SlurmBackend
 from remuda.specs.kubernetes import KubernetesFields
 from remuda.specs.reading.document import Problem, fail
 from remuda.specs.reading.fields import model_at
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     from remuda.specs.reading.document import Document, Path
     from remuda.specs.reading.resolve import Origin
 
-SECTIONS: dict[str, type[BaseModel]] = {"local": LocalBackend, "slurm": SlurmBackend, "lepton": LeptonBackend}
+SECTIONS: dict[str, type[BaseModel]] = {
+    "local": LocalBackend, "slurm": SlurmBackend, "kubernetes": PodBackend, "lepton": LeptonBackend,
+}  # fmt: skip
 """Sections whose keys are fields of `backend`, used for swarms on that backend."""
 
 RUN = "run"
 """Section whose keys are fields of a run."""
 PODS = "kubernetes"
-"""Section whose keys are fields of Kubernetes, used for runs and gangs there."""
+"""Section of which runs and gangs use the fields that all kinds have there."""
 OF_RUNS = ("account", "qos", "exclude_nodes", "modules", "mail_user")
 """Keys of the section `slurm` that hold for runs, too."""
 
@@ -189,13 +191,11 @@ def _refuse_unknown(paths: list[tuple[Path, Problem]]) -> None:
 def _known(path: Path) -> set[str] | None:
     """Keys that may stand beside `path`; None where any may, or where a key above is wrong already."""
     if len(path) == 1:
-        return {*SwarmSpec.model_fields, *SECTIONS, RUN, PODS}
+        return {*SwarmSpec.model_fields, *SECTIONS, RUN}
     if path[0] == RUN:
         owner = model_at(RunSpec, path[1:-1], {})
     elif path[0] in SECTIONS:
         owner = model_at(SECTIONS[str(path[0])], path[1:-1], {})
-    elif path[0] == PODS:
-        owner = model_at(KubernetesFields, path[1:-1], {})
     elif path[0] == "backend":
         return None
     else:

@@ -217,6 +217,12 @@ def _expanded(layer: Layer) -> Layer:
         value = data.get(key)
         if origin is not None and isinstance(value, dict) and "type" in value:
             values.setdefault((key, "type"), origin)
+    if "image" in data and "image" not in layer.data:  # it stood under `backend`
+        values, keys = (
+            {path if path != ("backend", "image") else ("image",): mark for path, mark in marks.items()}
+            for marks in (values, layer.keys)
+        )
+        return replace(layer, data=data, values=values, keys=keys)
     return replace(layer, data=data, values=values)
 
 

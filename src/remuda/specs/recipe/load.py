@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from remuda.base.errors import InputError, located
 from remuda.specs.deployment import DeploymentSpec
+from remuda.specs.places import traits
 from remuda.specs.reading.document import fail
 from remuda.specs.reading.errors import problems_of
 from remuda.specs.reading.load import Loaded
@@ -137,6 +138,8 @@ def _with_backend(data: dict[str, Any], backend: str, *, is_ours: bool) -> dict[
     if isinstance(said, str):
         said = {"type": said}
     kind = backend or (str((said or {}).get("type", "local" if is_ours else "slurm")))
+    if traits(backend).planned_as:
+        return {**data, "backend": {"type": backend}}
     if kind == "local" and (backend or said is None):
         endpoint = said if isinstance(said, dict) and said.get("type") == "local" else {}
         return {**data, "backend": {**endpoint, "type": "local"}}

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.base.errors import RemudaError
+from remuda.fleet.tree import which
 from remuda.testing.slurm.config import CLUSTER
-from remuda.testing.slurm.packages import find
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,16 +19,6 @@ if TYPE_CHECKING:
     from remuda.testing.slurm.topology import Topology
 
 _SQL = [Path("/usr/share/mysql"), Path("/usr/share/mariadb")]
-
-
-def listens(path: Path) -> bool:
-    """Whether something listens on a unix socket."""
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            return False
-    return True
 
 
 def make_database(layout: BedLayout) -> None:
@@ -57,7 +46,7 @@ def make_database(layout: BedLayout) -> None:
 
 
 def _mariadbd() -> str:
-    return find("mariadbd") or "mariadbd"
+    return which("mariadbd") or "mariadbd"
 
 
 def _system_tables(user: str) -> str:

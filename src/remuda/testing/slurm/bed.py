@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Self
 
 from remuda.base.disk.private import check_above, check_private, make_private
 from remuda.base.errors import InputError, NotFound
+from remuda.fleet import processes
+from remuda.fleet.daemons import keep_environment, listens, munged
+from remuda.fleet.processes import Daemons, wait_until
+from remuda.fleet.tree import which
 from remuda.testing.slurm import accounting, drills, network, procs, pyxis, registry
 from remuda.testing.slurm.client import Client
 from remuda.testing.slurm.config import BedLayout, Preempt, device, files
 from remuda.testing.slurm.nodes import BedNode
-from remuda.testing.slurm.packages import find, require
-from remuda.testing.slurm.procs import Daemons, wait_until
+from remuda.testing.slurm.packages import require
 from remuda.testing.slurm.topology import DEFAULT, Topology
+from remuda.wire.process import start_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,6 +48,8 @@ class SlurmBed(Client):
     Raises:
         NotPrivate: the directory is somebody else's, or others can write it: what lies in it would be run.
     """
+
+    _node_kind: type[BedNode] = BedNode
 
     def __init__(
         self,
@@ -141,7 +147,7 @@ class SlurmBed(Client):
                 isolated=network.can_isolate() if isolated is None else isolated,
                 preempt=preempt,
                 extra=extra,
-                owner=procs.identity(os.getpid()) if owned else "",
+                owner=processes.identity(os.getpid()) if owned else "",
             )
         )
         self._furnish(layout)
@@ -188,8 +194,9 @@ class SlurmBed(Client):
     def nodes(self) -> Mapping[str, BedNode]:
         """All nodes by name."""
         if not self._nodes:
-            env = self.env()
-            made = [BedNode(self.layout, index, self.daemons, env) for index in range(len(self.layout.topology.nodes))]
+            env = self._daemons_env()
+            numbers = range(len(self.layout.topology.nodes))
+            made = [self._node_kind(self.layout, index, self.daemons, env) for index in numbers]
             self._nodes = {node.name: node for node in made}
         return self._nodes
 
@@ -257,14 +264,10 @@ class SlurmBed(Client):
         return node
 
     def _spawn(self, name: str) -> None:
-        root, env = self.root, self.env()
+        root, env = self.root, self._daemons_env()
         match name:
             case "munged":
-                names = {
-                    "key-file": "munge.key", "socket": "munge.sock", "pid-file": "run/munged.own",
-                    "log-file": "log/munged.log", "seed-file": "munge.seed",
-                }  # fmt: skip
-                argv = ["--foreground", "--force", *(f"--{option}={root}/{file}" for option, file in names.items())]
+                argv = munged(root, "")[1:]
             case "mariadbd":
                 argv = [f"--defaults-file={root}/my.cnf", f"--user={self.layout.user}"]
             case "slurmdbd":
@@ -272,23 +275,18 @@ class SlurmBed(Client):
                 env["MYSQL_UNIX_PORT"] = env["MARIADB_UNIX_PORT"] = f"{root}/mysql.sock"
             case _:
                 argv = ["-D"]
-                self._keep_environment()
-        self.daemons.spawn(name, [find(name) or name, *argv], env)
+                keep_environment(root, self.layout.user, os.environ.get("PATH", os.defpath))
+        self.daemons.spawn(name, [which(name) or name, *argv], env)
 
-    def _keep_environment(self) -> None:
-        """What jobs that bring no environment of their own get: from a file, and not from a login shell for each."""
-        kept = {name: os.environ[name] for name in ("HOME", "PATH", "LANG") if name in os.environ}
-        kept |= {"USER": self.layout.user, "LOGNAME": self.layout.user, "SHELL": "/bin/sh"}
-        cache = self.root / "state" / "env_cache" / self.layout.user
-        cache.parent.mkdir(exist_ok=True)
-        cache.write_text("".join(f"{name}={value}\n" for name, value in kept.items()))
+    def _daemons_env(self) -> dict[str, str]:
+        return {**self.env(), procs.MARK: str(self.root)}
 
     def _answers(self, name: str) -> bool:
         match name:
             case "munged":
-                return accounting.listens(self.root / "munge.sock")
+                return listens(self.root / "munge.sock")
             case "mariadbd":
-                return accounting.listens(self.root / "mysql.sock")
+                return listens(self.root / "mysql.sock")
             case "slurmdbd":
                 return self.run("sacctmgr", "-n", "list", "cluster", check=False).returncode == 0
             case _:
@@ -343,7 +341,7 @@ class SlurmBed(Client):
 
     def _signal(self, name: str, number: int) -> None:
         pid = self.daemons.pid(name)
-        procs.send(procs.tree([pid]) if pid else [], number)
+        processes.send(procs.tree([pid]) if pid else [], number)
 
     def cut(self, node: str) -> None:
         """Pull a node's cable: its jobs go on and nobody hears of them.
@@ -425,8 +423,8 @@ def _end_marked(root: Path) -> None:
     """End what a bed's daemons left behind, known by the mark in its environment."""
     mark = f"\0{procs.MARK}={root}\0".encode()
     left = [pid for pid in procs.pids() if pid != os.getpid() and mark in procs.environment(pid)]
-    procs.send(left, signal.SIGKILL)
-    wait_until(lambda: not any(map(procs.start_time, left)), f"the end of what {root} left behind", 20, step_s=0.01)
+    processes.send(left, signal.SIGKILL)
+    wait_until(lambda: not any(map(start_time, left)), f"the end of what {root} left behind", 20, step_s=0.01)
 
 
 def sweep() -> list[Path]:
@@ -443,7 +441,7 @@ def sweep() -> list[Path]:
                     network.remove(slot)
                     registry.give_back(slot, root)
                     swept.append(root)
-            elif layout.slot == slot and layout.owner and not procs.is_alive(layout.owner):
+            elif layout.slot == slot and layout.owner and not processes.is_alive(layout.owner):
                 SlurmBed(root).down(wipe=True)
                 swept.append(root)
     return swept

@@ -7,8 +7,8 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from remuda.base.errors import RemudaError, TimedOut
-from remuda.testing.slurm.packages import SBIN
-from remuda.testing.slurm.procs import wait_until
+from remuda.fleet.processes import wait_until
+from remuda.fleet.tree import SBIN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

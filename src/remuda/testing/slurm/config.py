@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from remuda.fleet.conf import HARDWARE, cgroup_conf, places
 from remuda.testing.slurm import pyxis
 from remuda.testing.slurm.topology import NodeShape, Topology
 
@@ -105,8 +106,7 @@ def files(layout: BedLayout) -> dict[str, File]:
     rendered = {
         "slurm.conf": File(slurm_conf(layout)),
         "gres.conf": File(gres_conf(layout)),
-        # This slurmd loads a cgroup plugin even where nothing uses one; v1 does nothing until it is asked.
-        "cgroup.conf": File("CgroupPlugin=cgroup/v1\n"),
+        "cgroup.conf": File(cgroup_conf((22, 5))),
         "plugstack.conf": File(pyxis.plugstack(layout.root)),
         "hosts": File(hosts(layout)),
         "resolv.conf": File("# The hosts file knows every name that there is.\n"),
@@ -140,22 +140,8 @@ def _names(layout: BedLayout) -> dict[str, str]:
         "SlurmctldPort": str(layout.controller_port),
         "SlurmUser": layout.user,
         "SlurmdUser": layout.user,
-        "AuthType": "auth/munge",
-        "CredType": "cred/munge",
         # A requeued job waits until its credential has expired: two minutes by default.
-        "AuthInfo": f"socket={root}/munge.sock,cred_expire=5",
-        "StateSaveLocation": f"{root}/state",
-        # The environment of jobs with --export=NONE comes from a file there; a login shell for each is slow.
-        "GetEnvTimeout": "0",
-        "SlurmdSpoolDir": f"{root}/spool/%n",
-        "TmpFS": f"{root}/spool/%n",  # of PMIx, whose directories have the same name on each node
-        "SlurmctldPidFile": f"{root}/run/slurmctld.own",
-        "SlurmdPidFile": f"{root}/run/slurmd.%n.own",
-        "SlurmctldLogFile": f"{root}/log/slurmctld.log",
-        "SlurmdLogFile": f"{root}/log/slurmd.%n.log",
-        "SlurmctldDebug": "info",
-        "SlurmdDebug": "info",
-        "MailProg": "/bin/true",
+        **places(root, munge_options=",cred_expire=5", spool="spool/%n"),
         "PlugStackConfig": f"{root}/plugstack.conf",
         "JobCompType": "jobcomp/filetxt",
         "JobCompLoc": f"{root}/log/jobcomp.txt",
@@ -164,20 +150,12 @@ def _names(layout: BedLayout) -> dict[str, str]:
 
 def _hardware() -> dict[str, str]:
     return {
-        "MpiDefault": "none",
+        **HARDWARE,
         "SwitchType": "switch/none",
-        "ProctrackType": "proctrack/linuxproc",
-        "TaskPlugin": "task/none",
         "JobAcctGatherType": "jobacct_gather/linux",
         "JobAcctGatherFrequency": "task=1",
         "JobAcctGatherParams": "OverMemoryKill",
-        "PropagateResourceLimits": "NONE",
-        # Nodes claim processors and memory that this machine has not.
-        "SlurmdParameters": "config_overrides",
-        "SelectType": "select/cons_tres",
-        "SelectTypeParameters": "CR_Core_Memory",
         "DefMemPerCPU": "100",
-        "GresTypes": "gpu",
     }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.base.errors import RemudaError
-from remuda.testing.slurm.procs import wait_until
+from remuda.fleet.processes import wait_until
 
 if TYPE_CHECKING:
     from remuda.testing.slurm.config import BedLayout

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.base.errors import InputError
+from remuda.fleet import processes
+from remuda.fleet.tree import which
 from remuda.testing.slurm import network, procs
-from remuda.testing.slurm.packages import find
+from remuda.wire.process import start_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from remuda.fleet.processes import Daemons
     from remuda.testing.slurm.config import BedLayout
-    from remuda.testing.slurm.procs import Daemons
 
 #: File names of the programs, with Debian's alternatives.
 _SLURMD = {"slurmd", "slurmd-wlm"}
@@ -38,16 +40,20 @@ class BedNode:
 
     def spawn(self) -> None:
         """Begin to start it, unless it runs; `plug_in` must follow."""
-        layout, slurmd = self._layout, [find("slurmd") or "slurmd", "-D", "-N", self.name]
+        layout, slurmd = self._layout, self._words()
         (layout.root / "spool" / self.name).mkdir(exist_ok=True)
         if not layout.isolated:
             self._daemons.spawn(self.daemon, slurmd, self._env)
         elif self._daemons.pid(self.daemon):
-            procs.send(self._below_init()[:1] if not self._slurmd() else [], signal.SIGUSR1)
+            processes.send(self._below_init()[:1] if not self._slurmd() else [], signal.SIGUSR1)
         else:
             files = [str(layout.root / "hosts"), str(layout.root / "resolv.conf")]
             init = [sys.executable, "-I", "-S", str(_INIT), self.name, layout.address(self._index), layout.head, *files]
             self._daemons.spawn(self.daemon, [*network.NAMESPACES, *init, *slurmd], self._env, gated=True)
+
+    def _words(self) -> list[str]:
+        """What runs it."""
+        return [which("slurmd") or "slurmd", "-D", "-N", self.name]
 
     def plug_in(self) -> None:
         """Connect an isolated node that was just spawned; no-op for others."""
@@ -75,9 +81,9 @@ class BedNode:
         pid = self._daemons.pid(self.daemon)
         if not pid or not self._layout.isolated:
             return pid or 0
-        if not procs.is_alive(self._known):
+        if not processes.is_alive(self._known):
             found = next((below for below in self._below_init() if procs.program(below) in _SLURMD), 0)
-            self._known = procs.identity(found) if found else ""
+            self._known = processes.identity(found) if found else ""
         return int(self._known.partition(" ")[0] or 0)
 
     def _below_init(self) -> list[int]:
@@ -110,12 +116,12 @@ class BedNode:
         """Stop every process of it where it stands; connections stay open and nobody answers."""
         stopped: set[int] = set()
         while fresh := set(self.processes()) - stopped:
-            procs.send(fresh, signal.SIGSTOP)
+            processes.send(fresh, signal.SIGSTOP)
             stopped |= fresh
 
     def thaw(self) -> None:
         """Let them go on; fine when it is not frozen."""
-        procs.send(self.processes(), signal.SIGCONT)
+        processes.send(self.processes(), signal.SIGCONT)
 
     def crash(self) -> None:
         """As when the power fails: everything ends at once and no last word gets out. Fine when it is down."""
@@ -125,8 +131,8 @@ class BedNode:
             self.freeze()
         left = self.processes()
         self._daemons.stop(self.daemon, kill=True)
-        procs.send(left, signal.SIGKILL)
-        procs.wait_until(lambda: not any(map(procs.start_time, left)), f"the end of {self.name}", 20, step_s=0.01)
+        processes.send(left, signal.SIGKILL)
+        processes.wait_until(lambda: not any(map(start_time, left)), f"the end of {self.name}", 20, step_s=0.01)
 
     def stop(self) -> None:
         """End its slurmd in good order; its jobs go on. Fine when it is down."""
@@ -134,8 +140,8 @@ class BedNode:
             self._daemons.stop(self.daemon)
             return
         if self.is_up():
-            procs.send(self._below_init()[:1], signal.SIGTERM)
-            procs.wait_until(lambda: not self.is_up(), f"the end of slurmd on {self.name}", 20, step_s=0.02)
+            processes.send(self._below_init()[:1], signal.SIGTERM)
+            processes.wait_until(lambda: not self.is_up(), f"the end of slurmd on {self.name}", 20, step_s=0.02)
 
     def cut(self) -> None:
         """Pull its cable.

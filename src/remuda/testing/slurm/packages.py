@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.base.errors import RemudaError, Unavailable
+from remuda.fleet.tree import PACKAGES, command, which
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SBIN = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-BASE = {
-    "munged": "munge",
-    "slurmctld": "slurmctld",
-    "slurmd": "slurmd",
-    "sbatch": "slurm-client",
-}
+BASE = {program: PACKAGES[program] for program in ("munged", "slurmctld", "slurmd", "sbatch")}
 ACCOUNTING = {
     "slurmdbd": "slurmdbd",
     "mariadbd": "mariadb-server-core",
@@ -31,26 +25,16 @@ _FILES = {"accounting": "accounting_storage_mysql.so", "base": "auth_munge.so"}
 _POLICY = Path("/usr/sbin/policy-rc.d")
 
 
-def find(program: str) -> str | None:
-    """Path of a program, also where PATH lacks the folders of daemons."""
-    return shutil.which(program, path=f"{os.environ.get('PATH', '')}:{SBIN}")
-
-
 def missing(*, accounting: bool) -> list[str]:
     """Packages that must be installed first, in a fixed order."""
     wanted = {**BASE, **(ACCOUNTING if accounting else {})}
-    lacking = [package for program, package in wanted.items() if not find(program)]
+    lacking = [package for program, package in wanted.items() if not which(program)]
     lacking += [PLUGINS[part] for part in (["base", "accounting"] if accounting else ["base"]) if not _plugin(part)]
     return lacking
 
 
 def _plugin(part: str) -> bool:
     return any(Path("/usr/lib").glob(f"*/slurm*/{_FILES[part]}"))
-
-
-def command(packages: list[str]) -> str:
-    """How a person installs them."""
-    return f"apt-get install --no-install-recommends {' '.join(packages)}"
 
 
 def require(*, accounting: bool) -> None:

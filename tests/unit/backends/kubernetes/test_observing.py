@@ -59,6 +59,12 @@ def look(of: Any, *pods: Any) -> Observed | None:
 
 STUCK = "ImagePullBackOff: Back-off"
 UNPLACED = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/4 nodes: no GPU"}]
+IS_READY = {"type": "Ready", "status": "True"}
+LOST = (
+    "its node n1 does not answer, so that nobody knows whether it has ended, and it may still write: the next attempt "
+    "waits until the node is back, or is removed (kubectl delete node n1), or the pod is given up (kubectl delete pod "
+    "j-0-x --force)"
+)
 LIVING = {
     "held": (job(suspend=True), (), Observed(Life.PENDING, "j", "Suspended", held=True)),
     "held by a person while it ends": (
@@ -102,7 +108,21 @@ LIVING = {
     ),
     "ends": (
         job(), (pod("Running", deleted=True),),
-        Observed(Life.RUNNING, "j", "Terminating", "n1", started_at=AT1, unread=True),
+        Observed(Life.RUNNING, "j", "Terminating", "n1", "its pod ends", started_at=AT1, unread=True),
+    ),
+    "is evicted": (
+        job(), (pod("Running", deleted=True, conditions=disrupted("EvictionByEvictionAPI")),),
+        Observed(Life.RUNNING, "j", "Terminating", "n1", "its pod ends: it was evicted, as when a node is drained",
+                 started_at=AT1, unread=True),
+    ),
+    "its node was given a taint": (
+        job(), (pod("Running", deleted=True, conditions=[*disrupted("DeletionByTaintManager"), IS_READY]),),
+        Observed(Life.RUNNING, "j", "Terminating", "n1",
+                 "its pod ends: its node was given a taint that it does not tolerate", started_at=AT1, unread=True),
+    ),
+    "its node is lost": (
+        job(), (pod("Running", deleted=True, conditions=disrupted("DeletionByTaintManager")),),
+        Observed(Life.RUNNING, "j", "Terminating", "n1", LOST, started_at=AT1, unread=True),
     ),
     "its Job is gone before it": (
         None, (pod("Running", deleted=True),),

@@ -9,12 +9,15 @@ from remuda.backends.base import Node, PoolInfo
 from remuda.backends.slurm.parsing.parse import read_duration
 from remuda.base.errors import BackendUnreachable
 
+_NO_NODES: Final = "No nodes in the system"
 _BASE_USABLE: Final = frozenset({"idle", "allocated", "mixed", "completing", "planned"})
 #: A node with one of these takes no new work until a person, or its own recovery, changes that.
 _BARRED: Final = frozenset({
     "drain", "draining", "drained", "fail", "failing", "down", "error", "not_responding", "maintenance", "maint",
     "invalid_reg", "inval", "future", "unknown", "reboot_issued", "powering_down", "blocked", "external",
 })  # fmt: skip
+#: Of nodes that joined by themselves: how they came is not how they are.
+_UNSAID: Final = frozenset({"dynamic_norm", "dynamic_future"})
 #: What sinfo, and scontrol of old versions, hang on a state word.
 _SYMBOLS: Final = {
     "*": "not_responding", "~": "powered_down", "#": "powering_up", "%": "powering_down", "$": "maintenance",
@@ -28,6 +31,8 @@ def parse_nodes(text: str) -> tuple[Node, ...]:
     Raises:
         BackendUnreachable: it is not that.
     """
+    if text.strip() == _NO_NODES:
+        return ()
     return tuple(_node(line) for line in text.splitlines() if line.strip())
 
 
@@ -45,7 +50,7 @@ def read_node_state(raw: str) -> tuple[str, bool]:
     words: list[str] = []
     for part in re.split(r"[+,]", raw.strip().lower()):
         word = part.rstrip("*~#%$@!-^")
-        if word:
+        if word and word not in _UNSAID:
             words.append(word)
         words += [_SYMBOLS[symbol] for symbol in part[len(word) :]]
     usable = bool(words) and words[0] in _BASE_USABLE and not _BARRED.intersection(words)

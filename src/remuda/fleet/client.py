@@ -1,0 +1,239 @@
+"""The client: keeps this machine in its fleet. What it looks after is detached from it, so its own end ends nothing.
+
+`python -m remuda.fleet.client` is the client in the background; `remuda client connect` runs the same in a terminal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remuda import __version__
+from remuda.base import log
+from remuda.base.disk.paths import StatePaths, state_paths
+from remuda.base.errors import HostUnreachable, NotFound, RemudaError, Unavailable
+from remuda.fleet import machine, membership, tree
+from remuda.fleet.addresses import towards
+from remuda.fleet.conf import NodeConf
+from remuda.fleet.daemons import Node
+from remuda.fleet.link import Link, Stranger
+from remuda.policy.backoff import backoff_s
+from remuda.wire.fleet import BEAT_S, Beat, Joined, Joining, Leaving, Levels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from remuda.fleet.membership import Membership
+    from remuda.fleet.tree import Tree
+
+_LOG = logging.getLogger("remuda.fleet.client")
+PATIENCE_S = 60.0
+"""A client that is not resilient ends after so long without the head."""
+LOOK_S = 300.0
+"""Between two looks whether all GPUs are there: each is a process."""
+FIRST_S, LONGEST_S = 1.0, 30.0
+"""Between two tries, at first and at most."""
+
+
+class NodeClient:
+    """One node, while its client runs.
+
+    Args:
+        paths: of the state directory.
+        tell: is told what happens, in sentences.
+    """
+
+    def __init__(self, paths: StatePaths, tell: Callable[[str], None]) -> None:
+        self.folder = paths.fleet_node
+        self._tell = tell
+        it = membership.read(self.folder)
+        if it is None:
+            raise NotFound("this machine is not a node of a fleet", hint="remuda client connect HOST:8090")
+        self.it: Membership = it
+        self._tree: Tree = tree.find(unpacked=Path(it.unpacked) if it.unpacked else None)
+        self._link = Link.of(it)
+        self._node: Node | None = None
+        self._was: tuple[str, str] = ("", "")
+        """Address and GPUs as the head knows them."""
+        self._gpus, self._looked = "", time.monotonic()
+        """GPUs that answered last, and when they were asked."""
+        self._stop = asyncio.Event()
+        self._failures = 0
+        self._silent_since: float | None = None
+
+    async def run(self) -> None:
+        """Be a node until this machine has left the fleet, or the client is told to end.
+
+        Raises:
+            Unavailable: it is not resilient, and the head is gone.
+            RemudaError: the head refuses this machine.
+        """
+        lock = membership.Lock(self.folder)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
+        try:
+            if self.it.joined is not None:  # it works without the head, too
+                await self._furnish()
+            while not self._stop.is_set() and not await self._turn():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop.wait(), self._pause_s())
+        finally:
+            await self._link.close()
+            lock.close()
+
+    def _pause_s(self) -> float:
+        return (
+            BEAT_S
+            if not self._failures
+            else backoff_s(self._failures, FIRST_S, LONGEST_S, key=self.it.name, jitter=0.5)
+        )
+
+    async def _turn(self) -> bool:
+        """One look at everything; whether this machine has left."""
+        try:
+            if self._node is not None:
+                for sentence in await asyncio.to_thread(self._node.tend):
+                    self._tell(sentence)
+            if self.it.joined is None or self._node is None or self._was != await asyncio.to_thread(self._is_now):
+                await self._join()
+            levels = await self._beat()
+            if levels.conf and levels.conf != self.it.digest:
+                await self._join()
+            self._heard()
+            return levels.leaving and await self._leave()
+        except (HostUnreachable, Stranger, Unavailable) as error:
+            self._missed(error)
+            return False
+
+    def _heard(self) -> None:
+        if self._silent_since is not None:
+            self._tell(f"the head answers again after {time.monotonic() - self._silent_since:.0f} s")
+        self._failures, self._silent_since = 0, None
+        (self.folder / membership.HEARD).touch(mode=0o600)
+
+    def _missed(self, error: RemudaError) -> None:
+        """The head did not answer.
+
+        Raises:
+            RemudaError: that is too much for this client.
+        """
+        is_first = self.it.joined is None
+        if self._silent_since is None:
+            self._silent_since = time.monotonic()
+            self._tell(f"{error.message}; trying again")
+        self._failures += 1
+        gone_s = time.monotonic() - self._silent_since
+        if (isinstance(error, Stranger) and is_first) or (not self.it.resilient and gone_s > PATIENCE_S):
+            hint = (
+                error.hint
+                if is_first
+                else "what runs here keeps running; remuda client connect --resilient waits without end"
+            )
+            raise type(error)(error.message, hint=hint)
+
+    # --- joining -----------------------------------------------------------------------------------------------------
+
+    def _is_now(self) -> tuple[str, str]:
+        """This machine's address towards the head, and its GPUs."""
+        known = self._was[0]
+        gpus = (
+            self.it.gpus if self.it.gpus is not None else (self._was[1] if self._node is not None else machine.gpus())
+        )
+        return towards(self.it.host) or known, gpus
+
+    async def _join(self) -> None:
+        address, gpus = await asyncio.to_thread(self._is_now)
+        if not address:
+            raise HostUnreachable(f"there is no way to {self.it.host} from here")
+        said = Joining(
+            name=self.it.name, key=self.it.key, uid=os.getuid(), at=time.time(), remuda=__version__, address=address,
+            slurm=".".join(map(str, self._tree.version)), cpus=machine.cpus(), memory=machine.memory_mib(), gpus=gpus,
+        )  # fmt: skip
+        joined = await self._link.ask("join", self._authorization, said, Joined)
+        self.it = replace(self.it, joined=asdict(joined), token="")
+        membership.write(self.folder, self.it)
+        self._was, self._gpus = (address, gpus), gpus
+        await self._furnish()
+        self._tell(f"node {self.it.name} has joined the fleet at {self.it.host} with {gpus or 'no GPU'}")
+
+    @property
+    def _authorization(self) -> str:
+        return f"Token {self.it.token}" if self.it.token else f"Key {self.it.key}"
+
+    async def _furnish(self) -> None:
+        """See that slurmd and munged run, as the head and this machine are now."""
+        address, gpus = self._was if self._was[0] else await asyncio.to_thread(self._is_now)
+        assert self.it.joined is not None
+        node = NodeConf(self.it.name, address or self.it.conf.address, machine.cpus(), machine.memory_mib(), gpus)
+        self._node = Node(
+            self.folder / "slurm", self.it.conf, node, munge_key=self.it.munge_key,
+            slurm_conf=self.it.joined["slurm_conf"], tree=self._tree,
+        )  # fmt: skip
+        await asyncio.to_thread(self._node.start)
+
+    # --- being there -------------------------------------------------------------------------------------------------
+
+    async def _beat(self) -> Levels:
+        assert self._node is not None
+        problems = [] if self._node.alive() else ["slurmd or munged is down"]
+        beat = Beat(
+            at=time.time(), address=self._was[0], gpus=await self._gpus_now(), remuda=__version__,
+            free_bytes=machine.free_bytes(self.folder), problems=problems,
+        )  # fmt: skip
+        return await self._link.ask("beat", f"Key {self.it.key}", beat, Levels)
+
+    async def _gpus_now(self) -> str:
+        """GPUs that answer, of those that the head knows. Without a driver what was said counts: devices are there."""
+        joined = self._was[1]
+        if joined and time.monotonic() > self._looked + LOOK_S:
+            self._looked = time.monotonic()
+            self._gpus = await asyncio.to_thread(machine.gpus_left, joined)
+        return self._gpus or joined
+
+    async def _leave(self) -> bool:
+        """Go, as soon as nothing runs here; whether it has."""
+        levels = await self._link.ask("leave", f"Key {self.it.key}", Leaving(), Levels)
+        if not levels.is_empty:
+            return False
+        assert self._node is not None
+        await asyncio.to_thread(self._node.stop)
+        await self._link.ask("leave", f"Key {self.it.key}", Leaving(gone=True), Levels)
+        forget(self.folder)
+        self._tell(f"node {self.it.name} has left the fleet")
+        return True
+
+
+def forget(folder: Path) -> None:
+    """This machine is a node no more; the log stays."""
+    (folder / membership.FILE).unlink(missing_ok=True)
+    (folder / membership.HEARD).unlink(missing_ok=True)
+    shutil.rmtree(folder / "slurm", ignore_errors=True)
+
+
+def main() -> int:
+    """Be the client in the background. Returns its exit code."""
+    paths = state_paths()
+    log.setup(path=paths.fleet_node / membership.LOG)
+    try:
+        asyncio.run(_run(paths))
+    except RemudaError as error:
+        _LOG.error("%s%s", error, f" ({error.hint})" if error.hint else "")
+        return error.exit_code
+    return 0
+
+
+async def _run(paths: StatePaths) -> None:
+    await NodeClient(paths, _LOG.info).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

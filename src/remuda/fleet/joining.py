@@ -1,0 +1,287 @@
+"""What a user's commands do on a machine that joins, is in, or leaves a fleet. The rest is the client's (`client`)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from remuda.base.disk.files import read_whole
+from remuda.base.errors import Conflict, HostUnreachable, InputError, NotFound, RemudaError, TimedOut, Unavailable
+from remuda.base.waiting import until
+from remuda.fleet import client, machine, membership, token, tree
+from remuda.fleet.addresses import resolved
+from remuda.fleet.admission import malformed
+from remuda.fleet.client import NodeClient
+from remuda.fleet.head import HTTP_PORT
+from remuda.fleet.link import Link
+from remuda.fleet.membership import HEARD, LOG, Membership
+from remuda.fleet.processes import Daemons
+from remuda.wire.fleet import Joining, Leaving, Levels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from remuda.base.disk.paths import StatePaths
+
+_HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]*):(\d{1,5})")
+_LOGIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*@[A-Za-z0-9][A-Za-z0-9.-]*")
+_TOKEN_BYTES = 4096
+_SSH_S = 60.0
+_START_S = 60.0
+FRESH_S: Final = 10.0
+"""A client that has heard the head within so long is connected."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What `client connect` says."""
+
+    where: str
+    """`HOST:PORT` or `USER@HOST`."""
+    token: str = ""
+    """Its text; empty for ssh to fetch it."""
+    http_port: int = 0
+    name: str = ""
+    gpus: str | None = None
+    resilient: bool = False
+    unpack: bool = False
+
+
+def read_token(path: str) -> str:
+    """The token in a file; `-` is standard input.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    if path == "-":
+        return sys.stdin.readline()
+    try:
+        return read_whole(Path(path).expanduser(), _TOKEN_BYTES).decode(errors="replace")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}", where="--token-file") from error
+
+
+def prepare(paths: StatePaths, asked: Asked) -> Membership:
+    """Record what is asked for, so that a client can join; of a node that has joined this fleet it changes little.
+
+    Raises:
+        InputError: something of it is wrong.
+        Conflict: this machine is a node of another fleet, or of this one under another name.
+        Unavailable: ssh does not get a token, or Slurm's programs are missing.
+    """
+    folder = paths.folder(paths.fleet_node)
+    before = membership.read(folder)
+    if before is not None and before.joined is None:
+        before = None  # it never was one
+    if asked.gpus:
+        machine.checked(asked.gpus)
+    it = _rejoining(before, asked) if before is not None else _new(folder, asked)
+    tree.find(unpacked=Path(it.unpacked) if it.unpacked else None)
+    membership.write(folder, it)
+    return it
+
+
+def _rejoining(before: Membership, asked: Asked) -> Membership:
+    host, _, port = asked.where.rpartition("@")[2].partition(":")
+    http_port = asked.http_port or (int(port) + 1 if port.isdigit() else before.http_port)
+    is_same = asked.where == before.login or resolved(host) == resolved(before.host)
+    if not is_same or ("@" not in asked.where and http_port != before.http_port):
+        raise Conflict(
+            f"this machine is node {before.name} of the fleet at {before.host}",
+            hint="leave that one first: remuda client disconnect",
+        )
+    if asked.name and asked.name != before.name:
+        raise Conflict(f"this machine is node {before.name} of this fleet already", hint="remuda client disconnect")
+    changes: dict[str, Any] = {"resilient": asked.resilient}
+    if asked.gpus is not None:
+        changes["gpus"] = asked.gpus
+    return Membership(**{**vars(before), **changes})
+
+
+def _new(folder: Path, asked: Asked) -> Membership:
+    name = asked.name or machine.name()
+    said = Joining(name=name, key="-" * 32, address="127.0.0.1", cpus=1, memory=1, gpus=asked.gpus or "")
+    if why := malformed(said):
+        raise InputError(why, where="--node-id")
+    host, http_port, text = _head(asked)
+    given = token.read(text, where="" if "@" in asked.where else "--token-file")
+    unpacked = folder / "tree" if asked.unpack else None
+    if unpacked is not None:
+        tree.unpack(unpacked)
+    return Membership(
+        host=host, http_port=http_port, fingerprint=given.fingerprint, name=name, token=f"{given.id}.{given.secret}",
+        login=asked.where if "@" in asked.where else "", gpus=asked.gpus, resilient=asked.resilient,
+        unpacked=str(unpacked or ""),
+    )  # fmt: skip
+
+
+def _head(asked: Asked) -> tuple[str, int, str]:
+    """Where the head answers clients, and the text of a token."""
+    if _LOGIN.fullmatch(asked.where):
+        said = _by_ssh(asked.where)
+        return str(said["address"]), int(said["http_port"]), str(said["token"])
+    found = _HOST.fullmatch(asked.where)
+    if found is None or not 0 < int(found[2]) < 65535:
+        raise InputError(
+            f"{asked.where!r} is not the head of a fleet", hint="write HOST:PORT or USER@HOST", where="HOST:PORT"
+        )
+    if not asked.token:
+        raise InputError(
+            "a token is needed", hint="print one on the head: remuda host token; give it by --token-file F (- is stdin)"
+        )
+    port = int(found[2])
+    return found[1], asked.http_port or (port + 1 if port else HTTP_PORT), asked.token
+
+
+def _by_ssh(login: str) -> dict[str, Any]:
+    """Ask the head for a token over ssh.
+
+    Raises:
+        Unavailable: ssh fails, or remuda does there.
+    """
+    try:
+        done = subprocess.run(
+            ["ssh", "--", login, "remuda host token --json"], stdout=subprocess.PIPE, text=True, timeout=_SSH_S,
+            check=False,
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise Unavailable("there is no ssh on this machine", hint="connect HOST:PORT --token-file F") from None
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"ssh {login} has not given a token within {_SSH_S:.0f} s") from None
+    try:
+        said: dict[str, Any] = json.loads(done.stdout)
+        if "token" in said:
+            return said
+        why = str(said["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        why = f"ssh ended with code {done.returncode}"
+    raise Unavailable(f"{login} gave no token: {why}", hint=f"try it: ssh {login} remuda host token")
+
+
+# --- the client in the background ------------------------------------------------------------------------------------
+
+
+def run(paths: StatePaths, tell: Callable[[str], None]) -> None:
+    """Be the client, in this process; errors as `NodeClient.run`."""
+
+    async def be() -> None:
+        await NodeClient(paths, tell).run()
+
+    asyncio.run(be())
+
+
+def start(paths: StatePaths) -> None:
+    """Start the client in the background, and wait until it has joined.
+
+    Raises:
+        RemudaError: it ended instead; the message is the last line of its log.
+        TimedOut: it still tries.
+    """
+    folder = paths.fleet_node
+    began = time.time()
+    log = folder / LOG
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("REMUDA_TASK", "REMUDA_TOKEN"))}
+    with os.fdopen(descriptor, "ab") as file:
+        begin = file.tell()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "remuda.fleet.client"], stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+            env={**env, "REMUDA_HOME": str(paths.root)}, cwd=paths.root, start_new_session=True,
+        )  # fmt: skip
+
+    def is_in() -> bool:
+        if process.poll() is not None:
+            words = log.read_bytes()[begin:].decode(errors="replace").strip().splitlines() or ["it said nothing"]
+            said = re.sub(r"^[\d-]+ [\d:,]+ [A-Z]+ +[\w.]+: ", "", words[-1])
+            raise RemudaError(f"the client has ended: {said}", hint="remuda client logs")
+        return _heard_at(folder) >= began
+
+    if not until(is_in, _START_S):
+        raise TimedOut(f"this machine has not joined within {_START_S:.0f} s; the client keeps trying",
+                       hint="remuda client status; remuda client logs")  # fmt: skip
+
+
+def _heard_at(folder: Path) -> float:
+    with suppress(OSError):
+        return (folder / HEARD).stat().st_mtime
+    return 0.0
+
+
+# --- looking and leaving ---------------------------------------------------------------------------------------------
+
+
+def status(paths: StatePaths) -> dict[str, Any]:
+    """This machine as a node.
+
+    Raises:
+        NotFound: it is none.
+    """
+    folder = paths.fleet_node
+    it = _member(folder)
+    pid, heard = membership.running(folder), _heard_at(folder)
+    silent_s = time.time() - heard if heard else None
+    daemons = Daemons(folder / "slurm")
+    link = "no client runs" if not pid else "connected" if silent_s is not None and silent_s < FRESH_S else "silent"
+    return {
+        "name": it.name, "head": f"{it.host}:{it.http_port}", "state": link, "pid": pid, "heard_s": silent_s,
+        "joined": it.joined is not None, "resilient": it.resilient,
+        **{name: daemons.pid(name) or 0 for name in ("slurmd", "munged")},
+    }  # fmt: skip
+
+
+def _member(folder: Path) -> Membership:
+    it = membership.read(folder)
+    if it is None:
+        raise NotFound("this machine is not a node of a fleet", hint="remuda client connect HOST:8090 --token-file F")
+    return it
+
+
+def disconnect(paths: StatePaths, tell: Callable[[str], None], *, force: bool = False) -> None:
+    """Drain this node, wait until nothing runs on it, and leave; a client that runs does it, else this process.
+
+    Args:
+        paths: of the state directory.
+        tell: is told what is waited for.
+        force: do not wait: what runs here is given up.
+
+    Raises:
+        NotFound: this machine is no node.
+        HostUnreachable: the head does not answer.
+    """
+    folder = paths.fleet_node
+    it = _member(folder)
+    if it.joined is None:
+        client.forget(folder)
+        return
+    try:
+        levels = asyncio.run(_ask_to_leave(it, force=force))
+    except NotFound:  # the head has forgotten this node
+        Daemons(folder / "slurm").stop("slurmd")
+        Daemons(folder / "slurm").stop("munged")
+        client.forget(folder)
+        return
+    except HostUnreachable as error:
+        raise HostUnreachable(error.message, hint="try again when the head is back") from error
+    if not levels.is_empty:
+        tell("the node gets nothing new; waiting for what runs on it (Ctrl-C: the client still leaves then)")
+    if not membership.running(folder):
+        run(paths, tell)
+        return
+    until(lambda: membership.read(folder) is None or not membership.running(folder), pause_s=0.2)
+
+
+async def _ask_to_leave(it: Membership, *, force: bool) -> Levels:
+    link = Link.of(it)
+    try:
+        return await link.ask("leave", f"Key {it.key}", Leaving(force=force), Levels)
+    finally:
+        await link.close()

@@ -1,0 +1,191 @@
+"""The HTTPS server that nodes of a fleet talk to. Before their key they are strangers, who get little (`wire.gate`)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+import ssl
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from remuda.base.errors import NotFound, RemudaError, Unavailable, to_json
+from remuda.host.reports import most_lines
+from remuda.wire.accepting import Acceptor
+from remuda.wire.fleet import MOST_BYTES, PATH
+from remuda.wire.gate import Gate, Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+_LOG = logging.getLogger("remuda.host.fleet")
+LIMITS = Limits(number=64, seconds=10.0, bytes=MOST_BYTES)
+_IDLE_S = 60.0
+"""A node that says nothing for so long has to connect again."""
+
+
+class HttpsLine:
+    """One connection: a stranger until it has said a member's key, or a token that opens."""
+
+    def __init__(self, connection: socket.socket, protocol: asyncio.Protocol) -> None:
+        self.socket = connection
+        self.protocol = protocol
+        self.greeting: asyncio.Task[None] | None = None
+        self.transport: asyncio.Transport | None = None
+
+
+class FleetServer:
+    """Listens, and gives each request of somebody known to `answer`.
+
+    Args:
+        certificate: file with key and certificate.
+        known: who says an `Authorization`: the member's name, or empty for a token that opens; else it raises.
+        answer: verb, name, `Authorization` and body to the answer's text.
+        limits: what strangers get.
+    """
+
+    def __init__(
+        self,
+        certificate: Path,
+        known: Callable[[str], str],
+        answer: Callable[[str, str, str, bytes], Awaitable[str]],
+        limits: Limits = LIMITS,
+    ) -> None:
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.minimum_version = ssl.TLSVersion.TLSv1_3
+        self._context.load_cert_chain(certificate)
+        self._known, self._answer = known, answer
+        self._gate: Gate[HttpsLine] = Gate(limits)
+        self._lines: dict[Any, HttpsLine] = {}
+        self._members: dict[str, HttpsLine] = {}
+        self._acceptor: Acceptor | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._server = web.Server(
+            self._handle, request_factory=_request, keepalive_timeout=_IDLE_S, access_log=None, auto_decompress=False
+        )
+
+    def open(self, address: str, port: int) -> None:
+        """Begin to listen.
+
+        Raises:
+            OSError: it cannot be listened there.
+        """
+        listener = socket.create_server((address, port), backlog=128)
+        self._acceptor = Acceptor(listener, self._admit, _tell_of_pause)
+        self._acceptor.open()
+
+    async def close(self) -> None:
+        """Close the socket and all connections."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if self._acceptor is not None:
+            self._acceptor.close()
+        for line in list(self._lines.values()):
+            self._close(line)
+        await self._server.shutdown(1.0)
+
+    # --- connections -------------------------------------------------------------------------------------------------
+
+    def _admit(self, connection: socket.socket, address: str) -> None:
+        protocol = self._server()
+        line = self._lines[protocol] = HttpsLine(connection, protocol)
+        victim = self._gate.admit(line, address, time.monotonic())
+        if victim is not None:
+            self._close(victim)
+        if line in self._gate:
+            line.greeting = asyncio.get_running_loop().create_task(self._greet(line))
+        if self._sweeper is None:
+            self._sweep()
+
+    async def _greet(self, line: HttpsLine) -> None:
+        """Speak TLS with it."""
+        loop = asyncio.get_running_loop()
+        try:
+            line.transport, _ = await loop.connect_accepted_socket(
+                lambda: line.protocol, line.socket, ssl=self._context, ssl_handshake_timeout=self._gate.limits.seconds,
+                ssl_shutdown_timeout=1.0,
+            )  # fmt: skip
+        except (TimeoutError, OSError):
+            self._close(line)
+
+    def _sweep(self) -> None:
+        """Send away strangers that had their time, and forget connections that have ended."""
+        for line in self._gate.overdue(time.monotonic()):
+            self._close(line)
+        for line in [one for one in self._lines.values() if one.transport is not None and one.transport.is_closing()]:
+            self._close(line)
+        loop = asyncio.get_running_loop()
+        self._sweeper = loop.call_later(1.0, self._sweep) if self._lines else None
+
+    def _close(self, line: HttpsLine) -> None:
+        self._gate.leave(line)
+        self._lines.pop(line.protocol, None)
+        if line.transport is not None:
+            line.transport.abort()
+            return
+        if line.greeting is not None:
+            line.greeting.cancel()
+        with suppress(OSError):
+            line.socket.close()
+
+    def _admitted(self, line: HttpsLine, name: str) -> None:
+        """It has said who it is: a member has one connection, and the newest is that."""
+        before = self._members.get(name)
+        if before is not None and before is not line:
+            self._close(before)
+        if len(self._members) >= most_lines() and name not in self._members:
+            raise Unavailable("the head has as many connections of nodes as it can hold")
+        self._members[name] = line
+        self._gate.leave(line)
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        line = self._lines.get(request.protocol)
+        if line is None:
+            raise ConnectionResetError
+        is_closed = True
+        try:
+            said = request.headers.get("Authorization", "")
+            name = self._known(said)
+            if name:
+                self._admitted(line, name)
+                is_closed = False
+            verb = request.path.removeprefix(f"{PATH}/")
+            if request.method != "POST" or not request.path.startswith(f"{PATH}/"):
+                raise NotFound(f"there is no {request.method} {request.path[:80]} here")
+            async with asyncio.timeout(self._gate.limits.seconds):
+                body = await request.read()
+            response = web.Response(text=await self._answer(verb, name, said, body), content_type="application/json")
+        except RemudaError as error:
+            response = _refused(error, 404 if isinstance(error, NotFound) else 503 if _passes(error) else 403)
+        except web.HTTPException:  # it says more than it may
+            response = _refused(RemudaError(f"a request has {MOST_BYTES:,} bytes at most"), 413)
+        except (ValueError, TimeoutError) as error:
+            response = _refused(RemudaError(f"the request cannot be read: {error}"), 400)
+        if is_closed or response.status in (400, 413):
+            response.force_close()
+        return response
+
+
+def _passes(error: RemudaError) -> bool:
+    """Whether the same request may be answered a little later."""
+    return isinstance(error, Unavailable)
+
+
+def _refused(error: RemudaError, status: int) -> web.Response:
+    return web.Response(text=json.dumps({"error": to_json(error)}), status=status, content_type="application/json")
+
+
+def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=MOST_BYTES)
+
+
+def _tell_of_pause(why: str) -> None:
+    _LOG.warning("no new connections of nodes for a moment: %s", why)

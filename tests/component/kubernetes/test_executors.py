@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.component.kubernetes.test_runs import OnJobs
 from tests.conftest import until
-from tests.fakes.kube import KubeBed
 
 from remuda import EKSExecutor, Executor
 from remuda.base.errors import NotFound
 from remuda.client.api import eks
+from remuda.testing.kube import KubeBed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -172,7 +172,7 @@ def _defaults_file() -> str:
         "Any field of a swarm; the sections `local`, `slurm`, `kubernetes` and `lepton` with fields of `backend` for\n"
         "swarms on that backend; the section `run` with fields of a run. Of `slurm`, "
         f"{', '.join(f'`{key}`' for key in OF_RUNS)} hold for runs, too.\n"
-        "The section `kubernetes` has [fields of Kubernetes](#kubernetesfields) for runs and gangs there.\n"
+        "Of `kubernetes`, [fields of Kubernetes](#kubernetesfields) hold for runs and gangs there, too.\n"
         f"`remuda init defaults` asks for: {keys}.\n"
     )
 

@@ -326,7 +326,8 @@ class Fleet:
             Conflict: it was heard a moment ago, and not `force`.
             Unavailable: the controller does not answer.
         """
-        _, roll = self._up()
+        _, roll = await self._settled()
+        _, _, controller = self._up()
         if name not in roll.members:
             raise unknown_node(name, roll.members, "the fleet")
         if not force and (silent := self.silent_s(name)) <= QUIET_S:
@@ -334,9 +335,7 @@ class Fleet:
                 f"{name} is not off: it was heard {silent:.1f} s ago",
                 hint="to give up what runs there: remuda client disconnect --force on it, or --force here",
             )
-        if self._controller is None:
-            raise Unavailable(self.trouble or "the fleet's controller is about to start")
-        await asyncio.to_thread(scontrol.give_up, self._controller, name, scontrol.LOST)
+        await asyncio.to_thread(scontrol.give_up, controller, name, scontrol.LOST)
 
     # --- what is shown -----------------------------------------------------------------------------------------------
 

@@ -170,8 +170,8 @@ def _defaults_file() -> str:
     keys = ", ".join(f"`{question.key}`" for question in QUESTIONS)
     return (
         "## The defaults file\n\n"
-        "Any field of a swarm; the sections `local`, `slurm` and `lepton` with fields of `backend` for swarms on that\n"
-        "backend; the section `run` with fields of a run. Of `slurm`, "
+        "Any field of a swarm; the sections `local`, `slurm`, `kubernetes` and `lepton` with fields of `backend` for\n"
+        "swarms on that backend; the section `run` with fields of a run. Of `slurm`, "
         f"{', '.join(f'`{key}`' for key in OF_RUNS)} hold for runs, too.\n"
         "The section `kubernetes` has [fields of Kubernetes](#kubernetesfields) for runs and gangs there.\n"
         f"`remuda init defaults` asks for: {keys}.\n"

@@ -69,7 +69,7 @@ def plan_sweep(
     facts: Looked, targets: Sequence[str], settings: Sequence[str] = (), unset: Sequence[str] = (), name: str = "",
     backend: str = "", cluster_file: str = "",
 ) -> dict[str, list[tuple[Recipe, Plan]]]:  # fmt: skip
-    """What `apply --sweep` says, by config: recipes that differ in what measures them only are planned once."""
+    """What `apply --sweep` says, by config, not accepted yet: what differs only in what measures it is planned once."""
     cluster = Path(cluster_file) if cluster_file else None
     found: dict[str, list[tuple[Recipe, Plan]]] = {}
     plans: dict[str, Plan] = {}
@@ -86,7 +86,7 @@ def plan_sweep(
                 sentence, hint = "measures no load twice", "leave `repeats` of `sweep` out"
                 raise one.loaded.locate(InputError(sentence, hint=hint, where="benchmark.search"))
             served = draft.name + one.loaded.spec.model_dump_json(exclude={"benchmark"})
-            plan = plans.get(served) or plans.setdefault(served, planning.plan("deployment", draft, facts))
+            plan = plans.get(served) or plans.setdefault(served, planning.compiled("deployment", draft, facts))
             plan = replace(plan, spec=plan.spec.model_copy(update={"benchmark": bench}), draft=draft)
             found.setdefault(plan.workload.labels[CONFIG], []).append((one, plan))
     return found

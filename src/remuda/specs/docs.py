@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from remuda.base.settings import FROM_HERE, KNOWN, PREFIXES
+from remuda.specs.benchmark import QuestionFields
 from remuda.specs.help import help_of
 from remuda.specs.kinds import KINDS
 from remuda.specs.kubernetes import KubernetesFields
@@ -66,7 +67,7 @@ def render_docs() -> str:
     for kind in KINDS.values():
         parts.append(f"## Kind `{kind.name}`\n")
         parts += [_table(model, path) for path, model in _models(kind.model)]
-    for shared in (ServiceFields, KubernetesFields):
+    for shared in (ServiceFields, KubernetesFields, QuestionFields):
         parts.append(f"## {shared.__name__}\n")
         parts += [_table(model, path) for path, model in _models(shared)]
     parts += [_defaults_file(), _environment()]

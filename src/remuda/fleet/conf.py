@@ -192,7 +192,7 @@ def cgroup_conf(version: tuple[int, ...]) -> str:
 
 
 def differs(record: str, node: NodeConf) -> str:
-    """What of Slurm's record (`scontrol show node -o`) is not so: `gpus`, `size`, `address`, `silent` or nothing."""
+    """What Slurm's record (`scontrol show node -o`) has otherwise: `gpus`, `size`, `address`, `silent`, or nothing."""
     said = dict(word.partition("=")[::2] for word in record.split())
     kind, count = gpus_of(node.gpus)
     gres = f"gpu:{kind}:{count}" if kind else f"gpu:{count}"

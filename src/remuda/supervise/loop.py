@@ -342,6 +342,7 @@ class Supervisor:
         if self._state.write(changes):
             changes = Changes()
             await self._submitter.release(changes)
+            await self._submitter.reconsider(changes)
             self._state.write(changes)
 
     async def _ask_to_end(self, changes: Changes) -> set[str]:

@@ -54,12 +54,12 @@ def add_fleet(router: APIRouter, fleet: Fleet, look: Callable[[], None]) -> None
 
     @router.get("/fleet/tokens", summary="Tokens, without what opens")
     async def tokens() -> list[dict[str, Any]]:
-        return fleet.tickets()
+        return await fleet.tickets()
 
     @router.post("/fleet/tokens", summary="A new token, with which machines may join", status_code=201)
     async def mint(body: TokenBody) -> dict[str, Any]:
-        return fleet.mint(body.life_s, body.uses)
+        return await fleet.mint(body.life_s, body.uses)
 
     @router.delete("/fleet/tokens/{name}", summary="Revoke a token; nodes that joined with it stay")
     async def revoke(name: str) -> dict[str, Any]:
-        return fleet.revoke(name)
+        return await fleet.revoke(name)

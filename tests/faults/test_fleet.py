@@ -72,6 +72,7 @@ def test_behind_a_cut_cable_work_ends_before_it_is_given_up_and_never_writes_bes
 def test_a_head_that_is_killed_for_longer_than_the_lease_ends_nothing(home: Home, fleet: FleetBed) -> None:
     beats = Beats(home)
     node = str(beats.task["node"])
+    until(lambda: beats.of(node)[-1] > beats.of(node)[0] + 6, "the head has written down that it runs")
     fleet.crash("slurmctld")
     killed_at = time.time()
     until(lambda: time.time() > killed_at + 1.5 * LEASE_S, "its time", 60)

@@ -312,11 +312,11 @@ class Node(_Side):
             Whether it did; Slurm refuses while jobs run there.
         """
         record = self._record() if self.answers() else ""
-        if not record or not differs(record, self.node):
-            return False
-        if self.ask("scontrol", "delete", f"nodename={self.node.name}").returncode == 0:
+        wrong = differs(record, self.node) if record else ""
+        if wrong in ("gpus", "size") and self.ask("scontrol", "delete", f"nodename={self.node.name}").returncode == 0:
             return True
-        self.ask("scontrol", "update", f"nodename={self.node.name}", f"nodeaddr={self.node.address}")
+        if wrong not in ("", "silent"):
+            self.ask("scontrol", "update", f"nodename={self.node.name}", f"nodeaddr={self.node.address}")
         return False
 
     def stop(self) -> None:

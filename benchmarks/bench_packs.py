@@ -6,6 +6,7 @@ python benchmarks/bench_packs.py [--ranks N] [--json]
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import statistics
@@ -46,15 +47,16 @@ def world(*, together: bool) -> list[tuple[Want, dict[TaskKey, Task]]]:
     return made
 
 
-def decide_ms(worlds: list[tuple[Want, dict[TaskKey, Task]]]) -> float:
-    """Of one look at all of them."""
-    times = []
-    for _ in range(15):
-        begin = time.perf_counter()
-        for want, tasks in worlds:
-            decide(want, tasks, NOW)
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times) * 1000
+def decide_ms(*kinds: list[tuple[Want, dict[TaskKey, Task]]]) -> list[float]:
+    """CPU of one look at all of each kind, taken in turn."""
+    times: list[list[float]] = [[] for _ in kinds]
+    for _ in range(25):
+        for worlds, mine in zip(kinds, times, strict=True):
+            begin = time.process_time()
+            for want, tasks in worlds:
+                decide(want, tasks, NOW)
+            mine.append(time.process_time() - begin)
+    return [statistics.median(mine) * 1000 for mine in times]
 
 
 def began(folder: Path, attempt: int, ranks: int) -> float:
@@ -67,20 +69,33 @@ def began(folder: Path, attempt: int, ranks: int) -> float:
 def bare_s(folder: Path, ranks: int, env: dict[str, str]) -> float:
     """Seconds from the start of a batch script to its last rank, by `srun` alone."""
     words = f"date +%s.%N > {folder}/begin; srun --ntasks={ranks} {sys.executable} {folder}/rank.py"
-    argv = ["sbatch", "-N2", f"--ntasks={ranks}", "-p", "cpu", "--account=inference", "--qos=normal", "--wrap", words]
+    wanted = ["-N2", f"--ntasks={ranks}", "-p", "cpu", "--account=inference", "--qos=normal", "--output=/dev/null"]
+    argv = ["sbatch", *wanted, "--wrap", words]
     subprocess.run(argv, env=env, check=True, capture_output=True, cwd=folder)
     last = began(folder, 0, ranks)
     (folder / "go-0").touch()
     return last - float((folder / "begin").read_text())
 
 
-def node_program_s(home: BenchHome) -> float:
-    """Seconds that a node program takes to start, and to find that it was told nothing."""
+def node_programs_s(home: BenchHome, folder: Path, number: int) -> float:
+    """Seconds that whole node programs take, begun at once, whose tasks end at once: what a rank has below it."""
     (program,) = (home.root / "home/node").glob("*.pyz")
+    known = json.loads(next((home.root / "home/workloads/bench").glob("rank-0/*/child.json")).read_text())
     times = []
-    for _ in range(5):
+    for turn in range(5):
+        documents = []
+        for at in range(number):
+            own = folder / f"alone-{number}-{turn}-{at}"
+            own.mkdir()
+            mine = known | {"run_dir": str(own), "argv": ["/bin/true"], "host_file": str(folder / "no-host")}
+            (own / "child.json").write_text(json.dumps(mine))
+            documents.append(str(own / "child.json"))
         begin = time.perf_counter()
-        subprocess.run([sys.executable, "-I", "-S", str(program)], capture_output=True, check=False)
+        argv = [sys.executable, "-I", "-S", str(program), "child"]
+        programs = [subprocess.Popen([*argv, document], stderr=subprocess.DEVNULL) for document in documents]
+        ends = [one.wait() for one in programs]
+        if any(ends):
+            raise SystemExit(f"node programs alone ended with {ends}")
         times.append(time.perf_counter() - begin)
     return statistics.median(times)
 
@@ -115,7 +130,7 @@ def on_slurm(ranks: int) -> list[Figure]:
         last = began(folder, 1, ranks)
         (claim,) = (home.root / "home/workloads/bench").glob("pack-0/*/claim.json")
         start, fresh = last - claim.stat().st_mtime, last - typed
-        program = node_program_s(home)
+        program, programs = node_programs_s(home, folder, 1), node_programs_s(home, folder, ranks)
         before = {pid: cpu_seconds(pid) for pid in crews(home)}
         time.sleep(IDLE_S)
         idle = max((cpu_seconds(pid) - cpu) / IDLE_S * 100 for pid, cpu in before.items())
@@ -125,10 +140,12 @@ def on_slurm(ranks: int) -> list[Figure]:
         again = began(folder, 2, ranks) - killed
         (folder / "go-2").touch()
         home.run("down", "bench")
+        below = bare + 2 * program + programs
     return [
-        Figure(f"start of the job → the last of {ranks} ranks", start, "s", bare + 2 * program, bare, "srun alone"),
-        Figure("a node program's start", program, "s"),
-        Figure("a rank killed → the last rank of the next attempt", again, "s", 1.1 * (BACKOFF_S + fresh), fresh,
+        Figure(f"start of the job → the last of {ranks} ranks", start, "s", 1.2 * below, below,
+               "srun alone, two programs that start others, a node program for each rank"),
+        Figure("a whole node program; one for each rank, at once", programs, "s", None, program, "one alone"),
+        Figure("a rank killed → the last rank of the next attempt", again, "s", 2.5, fresh,
                "typed → the last rank"),
         Figure("idle crew, the busier of its programs", idle, "% of a core", 0.3),
         Figure("its memory", memory, "MiB", 15.0),
@@ -140,8 +157,7 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    alone = decide_ms(world(together=False))
-    whole = decide_ms(world(together=True))
+    alone, whole = decide_ms(world(together=False), world(together=True))
     first = Figure(f"decide, {TASKS:,} tasks in gangs of {RANKS}", whole, "ms", 1.2 * alone, alone, "the same as runs")
     return finish([first, *on_slurm(options.ranks)], as_json=options.json)
 

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from remuda.testing.slurm import SlurmBed
+    from tests.fleetbed import FleetBed
+
+    BedT = TypeVar("BedT", bound=SlurmBed)
 
 #: A busy machine is no failure, and what passed here passes elsewhere: the same examples each time.
 #: To look for new ones: `pytest --hypothesis-profile=explore`.
@@ -291,7 +294,10 @@ def _bed(*, accounting: bool) -> Iterator[SlurmBed]:
     from remuda.testing.slurm import SlurmBed
 
     # Sockets lie in the directory, so its path is short; it ends with this process, however that ends.
-    bed = SlurmBed(tempfile.mkdtemp(prefix="rmsl", dir="/tmp"), accounting=accounting, owned=True)
+    yield from _up(SlurmBed(tempfile.mkdtemp(prefix="rmsl", dir="/tmp"), accounting=accounting, owned=True))
+
+
+def _up(bed: BedT) -> Iterator[BedT]:
     try:
         try:
             bed.up()
@@ -303,7 +309,7 @@ def _bed(*, accounting: bool) -> Iterator[SlurmBed]:
         bed.down()
 
 
-def _healthy(bed: SlurmBed) -> Iterator[SlurmBed]:
+def _healthy(bed: BedT) -> Iterator[BedT]:
     """Undo drills before and after a test; a bed beyond repair is made anew."""
     for is_first in (True, False):
         try:
@@ -342,3 +348,17 @@ def slurm(slurm_session: SlurmBed) -> Iterator[SlurmBed]:
 def slurm_bare(slurm_bare_session: SlurmBed) -> Iterator[SlurmBed]:
     """The same without accounting: `sacct` refuses, there are no qualities of service and no accounts."""
     yield from _healthy(slurm_bare_session)
+
+
+@pytest.fixture(scope="session")
+def fleet_session() -> Iterator[FleetBed]:
+    """The bed behind `fleet`, for fixtures of a wider scope; nobody restores it between tests."""
+    from tests.fleetbed import FleetBed
+
+    yield from _up(FleetBed(tempfile.mkdtemp(prefix="rmsl", dir="/tmp")))
+
+
+@pytest.fixture
+def fleet(fleet_session: FleetBed) -> Iterator[FleetBed]:
+    """The same whose nodes joined by themselves: `box-1` and `box-2`, two GPUs each, in the partition `fleet`."""
+    yield from _healthy(fleet_session)

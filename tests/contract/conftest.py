@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
-from tests.fakes.kube import KubeBed
 from tests.nodeprogram import node_program
 
 from remuda.backends.base import Backend, Handle, Rendered, Request, TaskKey, make_token
@@ -25,6 +24,7 @@ from remuda.backends.slurm.render import SlurmSite
 from remuda.base.ids import new_suffix
 from remuda.node.zipapp import deflated
 from remuda.plan.model import Command, Group, Kind, Resources, RestartRule, Role, Workload
+from remuda.testing.kube import KubeBed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -111,9 +111,10 @@ class ReleasingBackend(SlurmBackend):
 class SlurmContractBed:
     """A real Slurm."""
 
-    def __init__(self, root: Path, cluster: SlurmBed) -> None:
+    def __init__(self, root: Path, cluster: SlurmBed, partition: str) -> None:
         self.root = root
         self.cluster = cluster
+        self.partition = partition
         self.uid = new_suffix(8)
         (root / "workloads").mkdir()
         self.program = node_program(root / "node")
@@ -140,7 +141,7 @@ class SlurmContractBed:
             kill_grace_s=60.0,
         )
         run_dir = str(self.root / "workloads" / name)
-        place: dict[str, object] = {"partition": "cpu"}
+        place: dict[str, object] = {"partition": self.partition}
         workload = Workload(
             name=name, kind=Kind.RUN, uid=uid, backend="slurm", groups=(group,), run_dir=run_dir, place=place
         )
@@ -207,7 +208,7 @@ class KubernetesBed:
         return token not in self.living()
 
 
-@pytest.fixture(params=["local", "slurm", "slurm-bare", "kubernetes"])
+@pytest.fixture(params=["local", "slurm", "slurm-bare", "fleet", "kubernetes"])
 async def bed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bed]:
     if request.param == "kubernetes":
         with KubeBed(tmp_path / "kube") as jobs:
@@ -217,8 +218,8 @@ async def bed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[B
                 await made.close()
         return
     if request.param != "local":
-        cluster = request.getfixturevalue("slurm" if request.param == "slurm" else "slurm_bare")
-        yield SlurmContractBed(tmp_path, cluster)
+        cluster = request.getfixturevalue(request.param.replace("-", "_"))
+        yield SlurmContractBed(tmp_path, cluster, "fleet" if request.param == "fleet" else "cpu")
         return
     one = LocalBed(tmp_path)
     yield one

@@ -102,7 +102,7 @@ def test_a_persons_cancel_of_what_waits_is_the_end(runs: Runs) -> None:
 def test_preemption_uses_up_no_retry(runs: Runs, pool: str) -> None:
     runs.begin("--gpus", "4", "--partitions", pool, "--max-retries", "1")
     runs.wait_running()
-    runs.slurm("sbatch", "-p", "gpu-a100", "-N2", "--gres=gpu:4", "--wrap", "sleep 4")
+    runs.slurm("sbatch", "-o", "/dev/null", "-p", "gpu-a100", "-N2", "--gres=gpu:4", "--wrap", "sleep 4")
     runs.wait_running(attempt=2)
     assert runs.task()["failures"] == 0
     assert set(runs.lines("signals")) == {"1 TERM"}  # Slurm tells the script, and so may the node program

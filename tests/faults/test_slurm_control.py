@@ -79,7 +79,7 @@ def test_a_controller_that_lost_its_jobs(runs: Runs) -> None:
     runs.wait_running()
     before = runs.job_id()
     runs.bed.lose_state()
-    runs.slurm("sbatch", "-p", "cpu", "--job-name", "somebody-else", "--wrap", "sleep 3600")
+    runs.slurm("sbatch", "-o", "/dev/null", "-p", "cpu", "--job-name", "somebody-else", "--wrap", "sleep 3600")
     runs.wait_running(attempt=2, limit_s=240)
     mine = [job for job in runs.jobs() if job[1].startswith("train.")]
     assert len(mine) == 1
@@ -194,7 +194,7 @@ def test_a_qos_that_is_gone_is_told_at_once(runs: Runs) -> None:
 
 def test_limits_of_an_account_are_waited_for(runs: Runs) -> None:
     """The site lets a user submit four jobs of this quality of service: the fifth goes when there is room."""
-    other = ["sbatch", "--parsable", "-p", "cpu", "--qos", "limited", "--job-name", "other", "--wrap", "sleep 3600"]
+    other = ["sbatch", "--parsable", "-o", "/dev/null", "-p", "cpu", "--qos", "limited", "--wrap", "sleep 3600"]
     others = [runs.slurm(*other).strip() for _ in range(4)]
     runs.begin(*CPU, "--qos", "limited", last=5)
     until(lambda: "limit" in runs.told().lower(), "the limit is told")

@@ -28,7 +28,7 @@ def test_preemption_is_no_failure(gang: SlurmGang, pool: str) -> None:
     """In both modes: all ranks are told and may save, and all return together when there is room."""
     gang.begin("-s", f"partitions={pool}", "-s", "resources.gpus=1", "-s", "max_retries=0", "-s", "gpu_check=false")
     gang.until_up(1)
-    gang.slurm.run("sbatch", "-p", "gpu-a100", "-N2", "--gres=gpu:4", "--wrap", "sleep 4")
+    gang.slurm.run("sbatch", "-o", "/dev/null", "-p", "gpu-a100", "-N2", "--gres=gpu:4", "--wrap", "sleep 4")
     gang.until_up(2)
     assert {line[1] for line in gang.said("told") if line[0] == "1"} == {"0", "1", "2"}
     assert gang.tasks("failures") == [0, 0, 0]

@@ -151,7 +151,7 @@ def test_preemption_uses_up_no_retry(runs: Runs, pool: str) -> None:
     runs.begin("--gpus", "4", "--partitions", pool, "--max-retries", "1")
     runs.wait_running()
     # Both nodes with four GPUs are wanted by a partition of a higher tier.
-    runs.slurm("sbatch", "-p", "gpu-a100", "-N2", "--gres=gpu:4", "--wrap", "sleep 4")
+    runs.slurm("sbatch", "-o", "/dev/null", "-p", "gpu-a100", "-N2", "--gres=gpu:4", "--wrap", "sleep 4")
     runs.wait_running(attempt=2)
     runs.enough()
     runs.wait_done()
@@ -162,7 +162,7 @@ def test_preemption_uses_up_no_retry(runs: Runs, pool: str) -> None:
 def test_slurms_own_requeue_keeps_the_job(runs: Runs) -> None:
     runs.begin("--gpus", "4", "--partitions", "spot", "--requeue")
     runs.wait_running()
-    runs.slurm("sbatch", "-p", "gpu-a100", "-N2", "--gres=gpu:4", "--wrap", "sleep 4")
+    runs.slurm("sbatch", "-o", "/dev/null", "-p", "gpu-a100", "-N2", "--gres=gpu:4", "--wrap", "sleep 4")
     runs.wait(lambda: len(runs.starts()) == 2, "started again", 300)
     runs.enough()
     runs.wait_done()

@@ -70,7 +70,7 @@ def test_ranks_that_are_preempted_use_up_no_retry(runs: Runs, pool: str, code: i
     """They are told by Slurm and end within its grace: the job has FAILED, or with 0 COMPLETED with steps missing."""
     text = SCRIPT.replace("srun", "remuda-progress 1/10\nsrun") + '[ ! -e "$OUT/enough" ] || remuda-progress 10/10\n'
     begin(runs, "--gpus", "4", "--partitions", pool, "--max-retries", "0", code=code, text=text)
-    runs.slurm("sbatch", "-p", "gpu-a100", "-N2", "--gres=gpu:4", "--wrap", "sleep 4")
+    runs.slurm("sbatch", "-o", "/dev/null", "-p", "gpu-a100", "-N2", "--gres=gpu:4", "--wrap", "sleep 4")
     runs.wait(lambda: len(runs.lines("steps")) >= 4, "the second attempt runs")
     assert saved(runs, 1) == in_peace(1)
     assert runs.task()["failures"] == 0

@@ -16,7 +16,7 @@ PAGE = ROOT / "docs/architecture.md"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 _NAMED = re.compile(r"`([a-z_]+)\.([A-Za-z_]+)`")
 _FILE = re.compile(r"`((?:[a-z_]+/)*[a-z_]+\.py)`")
-SUFFIXES = {"json", "jsonl", "log", "conf", "yaml", "parquet", "py", "c", "key", "secret", "out", "err"}
+SUFFIXES = {"json", "jsonl", "log", "conf", "yaml", "parquet", "py", "c", "key", "secret", "out", "err", "crt"}
 #: Fields of documents, and objects of the sentence that names them.
 NO_MODULES = {
     "status",

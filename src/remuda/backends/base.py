@@ -212,6 +212,8 @@ class Observed:
     nodes: tuple[str, ...] = ()
     """All nodes of an allocation that spans several, when it is not known which of them its end speaks of; `node` is
     the first of them, or, with `nodes` empty, the one that failed."""
+    mute: str = ""
+    """Why no report may have come of one that should have reported by now; told where none has."""
     unread: bool = False
     """What the allocation writes could not be read just now: that it is silent says nothing."""
 
@@ -358,6 +360,7 @@ class Backend(Protocol):
 
         Raises:
             InputError: it refuses one for good; `where` is the field of the document that it speaks of.
+            BackendUnreachable: it does not answer, and without having asked it nothing is to be accepted.
         """
         ...
 

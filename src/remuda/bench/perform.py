@@ -114,12 +114,18 @@ class BenchSession:
         model = probe.choose_model(self.target.model, self._seen, self.target.place.base)
         self.target = replace(self.target, model=model)
 
-    def address(self, load: Load) -> str:
-        """The content address that a point of this load has."""
+    @property
+    def identity(self) -> str:
+        """What the endpoint says that it is; asked by `open`."""
         assert self._seen is not None
-        target = self.target
+        return self._seen.identity
+
+    def address(self, load: Load, asked: str = "") -> str:
+        """The content address of a point of this load and these questions; with a config also before `open`."""
+        target, engine = self.target, self._seen.identity if self._seen is not None else ""
+        assert target.config or self._seen is not None
         return address(
-            load, target.place.base, target.model, self._seen.identity, target.hardware, self.terms.rules, target.config
+            load, target.place.base, target.model, engine, target.hardware, self.terms.rules, target.config, asked
         )
 
     def priced(self, point: Point) -> Point:

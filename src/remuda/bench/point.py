@@ -62,6 +62,7 @@ class Point:
         started_at: seconds since 1970.
         files: names beside it.
         config: fingerprint of what served, where remuda had brought it up.
+        accuracy: of answers to questions, see `client/bench/accuracy.py`; None for a load. Such a point has no times.
     """
 
     id: str
@@ -89,11 +90,26 @@ class Point:
     version: str = __version__
     definitions: int = VERSION
     config: str = ""
+    accuracy: Mapping[str, Any] | None = None
 
     @property
     def name(self) -> str:
         """What it is called: `3f9a01c2-1`."""
         return f"{self.id[:8]}-{self.repeat}"
+
+    @property
+    def label(self) -> str:
+        """What a table calls what was asked: the load, or the tasks."""
+        return ", ".join(self.accuracy["tasks"]) if self.accuracy else self.load.label
+
+    @property
+    def score(self) -> str:
+        """The first score of each of its tasks, with the standard error; empty of a load."""
+        scores = {one["task"]: one for one in reversed(self.accuracy["scores"])} if self.accuracy else {}
+        asked = [scores[name] for name in self.accuracy["tasks"] if name in scores] if self.accuracy else []
+        return ", ".join(
+            f"{one['value']:.3f}" + ("" if one["stderr"] is None else f" ± {one['stderr']:.3f}") for one in asked
+        )
 
     @property
     def counts(self) -> bool:
@@ -162,7 +178,7 @@ class Point:
             ValueError: it is none.
         """
         try:
-            said = {"lengths": "", "config": "", **data}
+            said = {"lengths": "", "config": "", "accuracy": None, **data}
             return cls(**{one.name: _READ.get(str(one.type), dict)(said[one.name]) for one in fields(cls)})
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no point of a benchmark: {error}") from error
@@ -197,15 +213,17 @@ def split_bound(name: str) -> tuple[str, str]:
 
 
 def address(
-    load: Load, endpoint: str, model: str, engine: str, hardware: Hardware, rules: Mapping[str, Any], config: str = ""
+    load: Load, endpoint: str, model: str, engine: str, hardware: Hardware, rules: Mapping[str, Any], config: str = "",
+    asked: str = "",
 ) -> str:  # fmt: skip
     """The content address: SHA-256 over all that decides what is measured, and how it is judged.
 
-    With a `config` all of that is known before anything starts.
+    With a `config` all of that is known before anything starts. `asked` says which questions, if any.
     """
     serves = {"config": config} if config else {"endpoint": endpoint, "engine": engine, "version": __version__}
     data = {
         "load": load.to_json(), "model": model, "gpus": hardware.gpus, "gpu_type": hardware.gpu_type,
         "replicas": hardware.replicas, "rules": dict(rules), "definitions": VERSION, **serves,
+        **({"asked": asked} if asked else {}),
     }  # fmt: skip
     return hashlib.sha256(orjson.dumps(data, option=orjson.OPT_SORT_KEYS)).hexdigest()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from remuda.base.disk.files import write_atomic
 from remuda.base.disk.private import make_private
 from remuda.base.errors import InputError, NotFound, Unwritable
 from remuda.base.extras import need_batch
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 POINT: Final = "point.json"
 REQUESTS: Final = "requests.parquet"
+ANSWERS: Final = "answers.jsonl"
 #: Digits of the id in a directory's name.
 _DIGITS: Final = 16
 _UNFINISHED: Final = ".part-"
@@ -117,8 +119,13 @@ class PointStore:
             row.chunks.extend(chunks)
         return found
 
-    def write(self, point: Point, rows: Sequence[RequestRow]) -> Point:
+    def write(self, point: Point, rows: Sequence[RequestRow], answers: bytes = b"") -> Point:
         """Store it as the next repeat of its address; returns it with that number.
+
+        Args:
+            point: what was measured.
+            rows: its requests.
+            answers: to questions, in place of requests.
 
         Raises:
             Unwritable: the disk is full, or the directory cannot be written.
@@ -128,7 +135,10 @@ class PointStore:
             make_private(self.root, below=self.root.parent)
             self._sweep()
             part.mkdir(mode=0o700)
-            _write_rows(part / REQUESTS, rows)
+            if point.accuracy is None:
+                _write_rows(part / REQUESTS, rows)
+            else:
+                write_atomic(part / ANSWERS, answers, mode=0o600)
             repeat = 1
             while True:
                 whole = replace(point, repeat=repeat)

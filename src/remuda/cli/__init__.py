@@ -36,7 +36,7 @@ GROUPS = {
             "remuda.cli.bench.bench:bench",
             "Measure an endpoint under load, and check that the numbers are valid.",
         ),
-        "sweep": ("remuda.cli.serve.sweep:sweep", "Follow or end sweeps, which `apply --sweep` begins."),
+        "sweep": ("remuda.cli.serve.sweep:sweep", "Follow, end or compare sweeps, which `apply --sweep` begins."),
         "profiler": ("remuda.cli.look.profiler:profiler", "Sample GPU load, memory, watts and joules."),
     },
     "Train": {

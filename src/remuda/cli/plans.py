@@ -57,9 +57,12 @@ def _show(tasks: Sequence[Mapping[str, Any]], asked: Sequence[str]) -> None:
     alike, marks = dict[str, list[Any]](), dict[str, None]()
     for task in tasks:
         alike.setdefault(".".join(task["token"].split(".")[:parts]), []).append(task)
+    is_any_read = any(_is_read(task) for task in tasks)
     for first, *others in alike.values():
         echo(f"# {first['token']}" + (f" and {show_counted(len(others), 'task')} like it" if others else ""))
         text = "\n".join(_parts(first, asked))
+        if is_any_read and not _is_read(first):  # a command reads all of this
+            text = "".join(f"# {line}" if line.strip() else line for line in text.splitlines(keepends=True))
         echo(text, exact=True)
         marks.update(dict.fromkeys(_FILLED_IN.findall(text)))
     if marks:
@@ -107,9 +110,14 @@ def _cost(groups: Sequence[Mapping[str, Any]], hours: Sequence[float]) -> str:
     return f", about {total:,.{0 if total >= 100 else 2}f} {currency} at list price ({', '.join(each)})"
 
 
+def _is_read(task: Mapping[str, Any]) -> bool:
+    """Whether what is shown of a task is what its command reads."""
+    return bool(task["argv"][-1] == "-")
+
+
 def _parts(task: Mapping[str, Any], asked: Sequence[str]) -> Iterator[str]:
     is_here, told = True, set[str]()
-    is_read = task["argv"][-1] == "-"  # what is shown is what the command reads
+    is_read = _is_read(task)
     for path, text in task["files"].items():
         if Path(path).name == "child.json":
             if (words := swarms.described(text, asked)) not in told:

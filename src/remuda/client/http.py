@@ -311,8 +311,8 @@ class _RecordedReader(HostClient):
 
             with open_beside(database_url(self.paths)) as store:
                 return Remembered(self.paths, store).answer(path, query or {})
-        if path in ("/workloads", "/host"):
-            return [] if path == "/workloads" else {}
+        if path in ("/workloads", "/host", "/campaigns"):
+            return {} if path == "/host" else []
         name = body["names"][0] if body else path.split("/")[2]
         raise NotFound(f"nothing is called {brief(name)!r}", hint="`remuda status` lists what there is")
 

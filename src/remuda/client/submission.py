@@ -107,12 +107,18 @@ def send(answer: Mapping[str, Any], client: HostClient | None = None, *, repeats
         raise from_json(answer["refused"])
     bodies = [body(one) for one in answer["plans"]]
     host = client or connect()
-    named = [one["backend"] for one in answer["plans"] if not (one["spec"] or {}).get("kubeconfig")]
+    named = [one["backend"] for one in answer["plans"] if not _names_file(one["spec"] or {})]
     for backend in dict.fromkeys(name for name in named if not is_here(name)):
         check_cluster(host, backend)
     if repeats:
         return [reconnect.post(host, "/workloads", bodies[0])]
     return list(host.post("/workloads/batch", {"workloads": bodies}))
+
+
+def _names_file(spec: Mapping[str, Any]) -> bool:
+    """Whether a document says itself where its cluster is."""
+    backend = spec.get("backend")
+    return bool(spec.get("kubeconfig") or (isinstance(backend, dict) and backend.get("kubeconfig")))
 
 
 def send_plans(

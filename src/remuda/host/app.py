@@ -29,7 +29,8 @@ from remuda.host.nodes import Nodes
 from remuda.host.nodes_api import add_nodes
 from remuda.host.orphan_scan import EndingView, StrayView
 from remuda.host.planner import Planner
-from remuda.host.reconcilers.campaigns import CampaignBody, Campaigns
+from remuda.host.reconcilers.campaign_bodies import CampaignBody
+from remuda.host.reconcilers.campaigns import Campaigns
 from remuda.host.reconcilers.job_rows import JobKeeper
 from remuda.host.reports import ReportServer
 from remuda.host.service import NewWorkload, Service, Verb
@@ -282,13 +283,17 @@ class App:
         async def begin(body: CampaignBody) -> dict[str, Any]:
             return await self.campaigns.begin(body)
 
+        @router.get("/campaigns", summary="All campaigns, or those of a kind: pools, sweeps")
+        async def campaigns(kind: str = "") -> list[dict[str, Any]]:
+            return self.campaigns.views(kind)
+
         @router.get("/campaigns/{name}", summary="A campaign and what has become of its rows")
-        async def campaign(name: str) -> dict[str, Any]:
-            return self.campaigns.view(name)
+        async def campaign(name: str, kind: str = "", points: bool = False) -> dict[str, Any]:
+            return self.campaigns.view(name, kind, with_points=points)
 
         @router.post("/campaigns/{name}/cancel", summary="End what is left of a campaign")
-        async def cancel(name: str) -> dict[str, Any]:
-            return await self.campaigns.cancel(name)
+        async def cancel(name: str, kind: str = "") -> dict[str, Any]:
+            return await self.campaigns.cancel(name, kind)
 
     def _add_intents(self, router: APIRouter) -> None:
         service = self.service

@@ -23,12 +23,15 @@ _CONTROLLER = re.compile(r"^SlurmctldHost\[0\]\s*=\s*([\w.\-]+)(?:\(([^)]+)\))?"
 def report_host(environ: Mapping[str, str] = os.environ) -> str:
     """An address of this machine as text, to listen on and to tell nodes; `environ` is that of Slurm's commands.
 
-    `REMUDA_REPORT_HOST` when it is set. On a machine with Slurm the address from which its controller is reached,
-    because that is a network which the nodes are on, too; otherwise loopback, so that nothing is opened to others.
+    `REMUDA_REPORT_HOST` when it is set. In a pod of Kubernetes its address, which others there reach. On a machine with
+    Slurm the address from which its controller is reached, because nodes are on that network, too; otherwise loopback,
+    so that nothing is opened to others.
     """
     said = setting("REPORT_HOST")
     if said:
         return resolved(said) or LOOPBACK
+    if api := os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return towards(api) or LOOPBACK
     if shutil.which("scontrol", path=environ.get("PATH")) is None:
         return LOOPBACK
     controller = site_controller(environ)

@@ -75,20 +75,24 @@ class ReportServer:
         self._acceptor: Acceptor | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
-    async def start(self, host: str = "127.0.0.1") -> int:
-        """Listen on a free port of the address `host`, and no longer where it did; returns the port.
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
+        """Listen on `port` of the address `host` if it is free, else on one that is, and return it.
+
+        Where it listened before, it does no more.
 
         Raises:
             OSError: it is not an address of this machine.
         """
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.create_server((host, 0), family=family, backlog=128)
         if self._acceptor is not None:
             self._acceptor.close()
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            listener = socket.create_server((host, port), family=family, backlog=128)
+        except OSError:
+            listener = socket.create_server((host, 0), family=family, backlog=128)
         self._acceptor = Acceptor(listener, self._admit, _tell_of_pause, PAUSE_S)
         self._acceptor.open()
-        port: int = listener.getsockname()[1]
-        return port
+        return int(listener.getsockname()[1])
 
     async def stop(self) -> None:
         """Close the socket and all connections; node programs try again until there is a host."""

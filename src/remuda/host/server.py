@@ -31,6 +31,7 @@ from remuda.host.fleet.fleet import Fleet
 from remuda.host.reconcilers.campaigns import Campaigns
 from remuda.host.reconcilers.every import every
 from remuda.host.reconcilers.job_rows import JobKeeper
+from remuda.host.reconcilers.reach import Reach
 from remuda.host.reporting import LOOPBACK, report_host
 from remuda.host.reports import ReportServer
 from remuda.host.service import Service
@@ -170,11 +171,10 @@ class Host:
         jobs = JobKeeper(journal, supervisor, self.paths, self.clock)
         campaigns = Campaigns(service, jobs)
         supervisor.after = every(service, jobs, campaigns)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
+        self._heed_signals()
         starting.say(self.paths, "begins to listen")
-        reports = ReportServer(lasting_secret(self.paths.report_secret), supervisor.take)
+        reach = Reach(service)
+        reports = ReportServer(lasting_secret(self.paths.report_secret), reach.take)
         hear = partial(self._hear, service, reports)
         await hear()
         facts = Facts(pid=me.pid, node=me.node, home=str(self.paths.root), database=self.store.address.shown,
@@ -187,6 +187,7 @@ class Host:
             await self._until_stopped(app, listener, taken)
         finally:
             await reports.stop()
+            await reach.close()
             await app.fleet.close()
             for one in supervisor.after:
                 await one.close()
@@ -194,6 +195,10 @@ class Host:
             self._remove_own_files()
             self._release(taken)
             _LOG.info("host %d ended; workloads go on running", me.pid)
+
+    def _heed_signals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
 
     async def _until_stopped(self, app: App, listener: socket.socket, lease: leases.Lease) -> None:
         """Run all parts until the first ends, then end the others. What a part raised is raised here."""
@@ -262,8 +267,15 @@ class Host:
     async def _take_reports(self, reports: ReportServer) -> tuple[str, int]:
         """Listen where nodes reach this machine; where that fails the run directories still carry the reports."""
         host = await asyncio.to_thread(report_host, registry.environment(self.paths))
+        before, port = self.paths.report_port, 0
+        with suppress(OSError, ValueError):
+            port = int(before.read_text())
         try:
-            return host, await reports.start(host)
+            taken = await reports.start(host, port if 0 < port < 1 << 16 else 0)
+            if taken != port:
+                with suppress(OSError):  # what is told once is told anew by its next attempt
+                    write_atomic(before, f"{taken}\n", mode=0o600)
+            return host, taken
         except OSError as error:
             _LOG.warning(
                 "cannot take reports at %s (%s): set REMUDA_REPORT_HOST to an address of this machine", host, error

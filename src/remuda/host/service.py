@@ -33,7 +33,7 @@ from remuda.store.rows import StoryLine, WorkloadRow
 from remuda.supervise.loop import Supervisor, all_ended
 from remuda.supervise.model import TAKEN_DOWN, Want
 from remuda.supervise.records import want_of
-from remuda.supervise.summary import summarise
+from remuda.supervise.summary import ENDED, summarise
 from remuda.views.actions import no_pause
 from remuda.views.queries import Queries
 
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from remuda.plan.model import Workload
     from remuda.supervise.records import StoreJournal
     from remuda.views.workloads import WorkloadView
-
 
 _LOG = logging.getLogger("remuda.host")
 
@@ -88,13 +87,15 @@ class Service(Queries):
         return [name for name in names if self.paths.workload(name).exists()]
 
     def same(self, workload: Workload, spec: str = "") -> WorkloadView | None:
-        """The one of its name that is up and asks for the same."""
+        """The one of its name that is up and asks for the same; one that has ended by itself was an earlier answer."""
         self._know()
         old = self.supervisor.wants.get(workload.name)
         if old is None or not old.running:
             return None
         said = ("" if old.workload.digest else self.journal.store.workload(workload.name).spec, spec)
-        return self.view(workload.name) if is_same(old.workload, workload, said) else None
+        view, is_one = self.view(workload.name), old.workload.uid == workload.uid
+        is_over = bool(old.workload.ends_with) and not is_one and view.phase in ENDED
+        return view if not is_over and is_same(old.workload, workload, said) else None
 
     def create(self, workload: Workload, spec: str = "") -> WorkloadView:
         """Record a new workload; the supervisor brings it up.
@@ -214,8 +215,7 @@ class Service(Queries):
 
     def _end_of_life(self, want: Want) -> float:
         """When the lifetime of what is brought up now is over, 0 for never."""
-        lifetime_s = want.workload.lifetime_s
-        return self.clock.now() + lifetime_s if lifetime_s else 0.0
+        return self.clock.now() + want.workload.lifetime_s if want.workload.lifetime_s else 0.0
 
     def down(self, name: str, why: str = TAKEN_DOWN) -> WorkloadView:
         """Record that the workload is not wanted any more. It is DOWN when `view` says so."""

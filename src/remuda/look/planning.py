@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 from remuda.backends.registry import slurm_backend
 from remuda.backends.slurm.arrays import batch_uid
 from remuda.base.disk.paths import state_paths
-from remuda.base.errors import InputError, to_json
+from remuda.base.errors import BackendUnreachable, InputError, to_json
 from remuda.base.ids import new_suffix
 from remuda.look import rendering
 from remuda.look.facts import Looked
-from remuda.look.kinds import SENT, SHOWN, kind_named, kind_of, reader
+from remuda.look.kinds import ASKED, SENT, SHOWN, kind_named, kind_of, reader
 from remuda.look.prices import price_of
-from remuda.plan.compile import Finding, accept, secret_folder
+from remuda.plan.compile import Finding, accept, refuse_secrets, secret_folder
 from remuda.plan.model import Secret
 from remuda.plan.placing.place import asked_partitions
 from remuda.specs.backend import is_of_fleet
@@ -80,7 +80,9 @@ def _compiled(name: str, document: Any, facts: Looked) -> Plan:
     kind = kind_named(name)
     spec = getattr(document, "spec", None)
     try:
-        return kind.compile(document, facts.context(gpus=spec is not None and kind.needs_gpus(spec)), facts)
+        made = kind.compile(document, facts.context(gpus=spec is not None and kind.needs_gpus(spec)), facts)
+        refuse_secrets(made.workload)
+        return made
     except InputError as error:
         raise _located(document, error) from error
 
@@ -123,6 +125,9 @@ def findings(one: Plan, facts: Looked, when: int) -> list[Finding]:
         one: accepted.
         facts: of the command.
         when: the checks of `look.kinds` up to this moment.
+
+    Raises:
+        BackendUnreachable: a cluster that must be asked before it is sent does not answer; for `preflight` a finding.
     """
     found = [*_fleet(one, facts)] if when >= SENT else []
     for check in kind_of(one).checks(when):
@@ -131,6 +136,10 @@ def findings(one: Plan, facts: Looked, when: int) -> list[Finding]:
         except InputError as error:
             path = tuple(error.where.split(".")) if error.where else ()
             found.append(Finding(path, error.message.removeprefix(f"{error.where}: "), hint=error.hint))
+        except BackendUnreachable as error:
+            if when < ASKED:
+                raise
+            found.append(Finding((), error.message, hint=error.hint))
     return found
 
 
@@ -153,6 +162,7 @@ def refuse(one: Plan, facts: Looked) -> None:
 
     Raises:
         InputError: something would fail; names all of it, with its place.
+        BackendUnreachable: a cluster that must be asked does not answer.
     """
     if problems := [problem(one.draft, finding) for finding in findings(one, facts, SENT) if finding.fails]:
         raise fail(problems)
@@ -216,7 +226,7 @@ def answered(
     try:
         for one in plans if checked and not dry_run else ():
             refuse(one, facts)
-    except InputError as error:
+    except (InputError, BackendUnreachable) as error:
         refused = to_json(error)
     files: dict[str, str] = {}
     for one in plans if write else ():
@@ -279,6 +289,8 @@ def secrets_by_file(workload: Workload) -> tuple[Workload, list[str]]:
     folder, names = Path(secret_folder(workload.run_dir, workload.uid)), dict[str, None]()
 
     def referred(secret: Secret) -> Secret:
+        if secret.secret:
+            return secret
         if not secret.file:
             names[secret.env] = None
             return Secret(file=str(folder / secret.env))

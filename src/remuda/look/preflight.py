@@ -19,6 +19,7 @@ from remuda.serving.llamacpp_server import INSTALL as INSTALL_LLAMACPP
 from remuda.serving.nginx_launcher import words as words_of_nginx
 from remuda.serving.smg_launcher import INSTALL as INSTALL_SMG
 from remuda.specs.backend import SlurmBackend
+from remuda.specs.places import is_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -50,13 +51,13 @@ def parts(plan: Plan, facts: Looked) -> Iterator[Finding]:
         if not Path(path).exists() and facts.sees(Path(path)):
             yield Finding((what,), f"there is no {what} {path!r}")
     python = engine_python(spec, facts.context().python)
+    router = workload.endpoint.router if workload.endpoint is not None else ""
+    for group in workload.groups:
+        if group.name == router and is_here(group.backend or workload.backend):
+            yield from _router(spec, group.command)
     if not workload.is_here:
         yield from _elsewhere(spec, python, facts)
-        return
-    for group in workload.groups:
-        if group.role.routes:
-            yield from _router(spec, group.command)
-    if not spec.image:
+    elif not spec.image:
         yield from _engine(spec, python)
 
 

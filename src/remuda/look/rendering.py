@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from remuda.backends.base import Rendered, Request, TaskKey, make_token
 from remuda.backends.registry import backends
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from remuda.look.facts import Looked
     from remuda.plan.compile import Finding, Plan
     from remuda.plan.model import Workload
+
+_UNDER: Final = ("backend", "resources")
+"""Parts of a document that have fields of what runs somewhere."""
 
 
 def calls(workloads: Sequence[Workload], paths: StatePaths) -> dict[str, Sequence[Rendered]]:
@@ -73,8 +76,16 @@ def ask_backends(plan: Plan, facts: Looked) -> Iterator[Finding]:
 
     Raises:
         InputError: one of them refuses it; `where` is the field that it speaks of.
+        BackendUnreachable: one must answer before, and does not.
     """
     known = backends(facts.paths)
     for name, some in calls([plan.workload], facts.paths).items():
-        apart(known[name].check(some))
+        try:
+            apart(known[name].check(some))
+        except InputError as error:
+            under = next((part for part in _UNDER if hasattr(getattr(plan.spec, part, None), error.where)), "")
+            if not under:
+                raise
+            message = error.message.removeprefix(f"{error.where}: ")
+            raise InputError(message, hint=error.hint, where=f"{under}.{error.where}") from error
     return iter(())

@@ -16,6 +16,7 @@ import zipfile
 from pathlib import Path
 
 import remuda
+from remuda.base.errors import InputError
 
 ROOMS = ("node", "wire", "policy")
 BINDING = "pynvml.py"
@@ -31,9 +32,18 @@ _UNCHECKED = 1
 def program_path(target: Path) -> Path:
     """Where `build_zipapp` puts the program below `target`; nothing is read there, and nothing written.
 
-    The name is a hash of the sources and of the Python that builds, whose compiled files are beside them.
+    The name is a hash of where the sources are, of their sizes and times, and of the Python that builds, whose compiled
+    files are beside them: every command needs it, and to read 80 files costs what it takes to plan.
+
+    Raises:
+        InputError: what nodes ask their GPUs with is not installed.
     """
-    return target / _name(_sources())
+    # Two Pythons of one home that compile differently have a file each, and do not replace each other's for ever.
+    total = hashlib.sha256(importlib.util.MAGIC_NUMBER + f"{sys.version}\0{remuda.__version__}".encode())
+    for path in _files().values():
+        status = path.stat()
+        total.update(os.fsencode(path) + f"\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
+    return target / f"remuda-node-{total.hexdigest()[:12]}.pyz"
 
 
 def build_zipapp(target: Path) -> Path:
@@ -48,10 +58,10 @@ def build_zipapp(target: Path) -> Path:
         target: directory, made if absent. That nobody else can write it is the caller's to see to.
 
     Raises:
+        InputError: what nodes ask their GPUs with is not installed.
         OSError: `target` cannot be written.
     """
-    sources = _sources()
-    path, whole = target / _name(sources), _packed(sources)
+    path, whole = program_path(target), _packed(_sources())
     if not _holds(path, whole):
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         _put(path, whole)
@@ -60,7 +70,11 @@ def build_zipapp(target: Path) -> Path:
 
 @functools.cache
 def deflated() -> tuple[str, bytes]:
-    """A name of the node program, and a small archive of its sources alone, for where there is little room."""
+    """A name of the node program, and a small archive of its sources alone, for where there is little room.
+
+    Raises:
+        InputError: what nodes ask their GPUs with is not installed.
+    """
     sources, made = _sources(), io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name, text in sources.items():
@@ -106,27 +120,21 @@ def _packed(sources: dict[str, bytes]) -> bytes:
 
 
 def _sources() -> dict[str, bytes]:
-    """Path in the archive -> text, in a fixed order. This builder itself stays at home."""
+    """Path in the archive -> text, in a fixed order."""
+    return {"__main__.py": _MAIN.encode(), **{name: path.read_bytes() for name, path in _files().items()}}
+
+
+def _files() -> dict[str, Path]:
+    """Path in the archive -> file, in a fixed order. This builder itself stays at home."""
     top = Path(remuda.__file__).parent
-    files = [top / "__init__.py"]
-    for room in ROOMS:
-        files += sorted(path for path in (top / room).rglob("*.py") if path.resolve() != Path(__file__).resolve())
-    packed = {f"remuda/{path.relative_to(top).as_posix()}": path.read_bytes() for path in files}
     # One file of nvidia-ml-py; looked for by path, as an old package may have taken its name.
-    binding = next(path for folder in sys.path if (path := Path(folder, BINDING)).is_file())
-    return {"__main__.py": _MAIN.encode(), BINDING: binding.read_bytes(), **packed}
-
-
-def _name(sources: dict[str, bytes]) -> str:
-    return f"remuda-node-{_digest(sources)}.pyz"
-
-
-def _digest(sources: dict[str, bytes]) -> str:
-    # Two Pythons of one home that compile differently have a file each, and do not replace each other's for ever.
-    total = hashlib.sha256(importlib.util.MAGIC_NUMBER + sys.version.encode())
-    for name, text in sources.items():
-        total.update(f"{name}\0{len(text)}\0".encode() + text)
-    return total.hexdigest()[:12]
+    binding = next((path for folder in sys.path if (path := Path(folder, BINDING)).is_file()), None)
+    if binding is None:
+        raise InputError(f"nodes ask their GPUs with {BINDING}, which is not here", hint="pip install nvidia-ml-py")
+    files = [top / "__init__.py", *(path for room in ROOMS for path in sorted((top / room).rglob("*.py")))]
+    packed = {f"remuda/{path.relative_to(top).as_posix()}": path for path in files}
+    del packed["remuda/node/zipapp.py"]
+    return {BINDING: binding, **packed}
 
 
 def _compiled(name: str, text: bytes) -> bytes:

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
+from remuda.base.errors import InputError
 from remuda.plan.model import Workload
+from remuda.specs.places import in_images
 from remuda.specs.strict import Strict
 
 if TYPE_CHECKING:
@@ -134,6 +136,21 @@ def accept(workload: Workload, uid: str, now: float) -> Workload:
         for group in made.groups
     )
     return made.model_copy(update={"files": files, "groups": groups})
+
+
+def refuse_secrets(workload: Workload) -> None:
+    """A Secret of a namespace reaches what runs in it.
+
+    Raises:
+        InputError: something else asks for one.
+    """
+    for group in workload.groups:
+        backend = group.backend or workload.backend
+        for name, source in group.command.secret_env.items():
+            if source.secret and not in_images(backend):
+                where = f"secret_env.{name}.secret"
+                raise InputError(f"a Secret is given to what runs on Kubernetes, and this runs on {backend}",
+                                 hint="write {env: NAME} or {file: PATH}", where=where)  # fmt: skip
 
 
 def copy_of(context: Context, name: str, script: str) -> str:

@@ -11,13 +11,15 @@ from remuda.plan.context import Context
 from remuda.plan.engines import engine_of
 from remuda.plan.placing.placement import PlacementOptions, ReplicaLayout, place_cluster, place_local
 from remuda.plan.watch import replacing
-from remuda.specs.backend import LocalBackend, SlurmBackend
+from remuda.specs.backend import LocalBackend, PodBackend, SlurmBackend
 from remuda.wire.fields import alike
 
 if TYPE_CHECKING:
     from remuda.specs.swarm import SwarmSpec
 
 ENDPOINT_PORT = 9000
+POD_GPUS = 1
+"""GPUs of a replica on Kubernetes, when nothing is said."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,10 @@ def derive(spec: SwarmSpec, facts: Context) -> Derived:
     if spec.backend.is_here:
         fill["replicas_per_node"] = (placed.replicas_per_node, "replicas: the local backend is one machine")
         fill["nodes"] = (1, "the local backend, which is one machine")
+    if isinstance(spec.backend, PodBackend):  # the cluster places pods, and nothing of this machine is in them
+        for name in ("replicas_per_node", "nodes", "cpus_per_task", "cwd"):
+            fill.pop(name)
+        fill["gpus_per_replica"] = (placed.gpus_per_replica, "backend.type")
     whole = {name: fill.pop(name)[0] for name in ("router", "watchdog", "backend")}
     return Derived(_filled(spec, "", fill, reasons).model_copy(update=whole), reasons)
 
@@ -64,6 +70,8 @@ def layout(spec: SwarmSpec, facts: Context) -> ReplicaLayout:
         InputError: what was said does not fit together.
     """
     asked = PlacementOptions(**alike(PlacementOptions, spec))
+    if isinstance(spec.backend, PodBackend):
+        return ReplicaLayout(POD_GPUS if spec.gpus_per_replica is None else spec.gpus_per_replica, 1, None, 0, ())
     if not isinstance(spec.backend, LocalBackend):
         return place_cluster(asked)
     allowed = spec.backend.gpus
@@ -102,7 +110,7 @@ def _watchdog(spec: SwarmSpec) -> dict[str, tuple[Any, str]]:
 
 def _backend(spec: SwarmSpec, reasons: dict[str, str]) -> Any:
     backend = spec.backend
-    if isinstance(backend, (LocalBackend, SlurmBackend)) and backend.endpoint.port is None:
+    if isinstance(backend, (LocalBackend, SlurmBackend, PodBackend)) and backend.endpoint.port is None:
         # Left open: a port in the spec is a demand, and which one is free is found when the swarm is accepted.
         reasons["backend.endpoint.port"] = f"derived when it starts: {ENDPOINT_PORT}, or the next free port"
     if isinstance(backend, SlurmBackend) and spec.home_directory:

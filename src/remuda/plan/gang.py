@@ -159,7 +159,7 @@ def plan_gang(
             "REMUDA_RENDEZVOUS": url,
             **({"REMUDA_QUORUM": str(spec.quorum)} if spec.quorum else {}),
         },
-        secret_env={key: Secret(file=source.file, env=source.env) for key, source in spec.secret_env.items()},
+        secret_env={key: Secret(**dict(source)) for key, source in spec.secret_env.items()},
         cwd=str(PurePosixPath(context.cwd, spec.workdir or "")),
     )
     return Workload(

@@ -20,7 +20,8 @@ _PLACES: Final = (
     "name", "home_directory", "log_level", "watchdog.log_level", "wait_endpoint_s", "idle_timeout", "api_key", "port",
     "benchmark", "identity", "frontend.host", "frontend.port", "backend.account", "backend.partition", "backend.qos",
     "backend.frontend_partition", "backend.time_limit", "backend.mail_user", "backend.exclude_nodes",
-    "backend.log_directory", "backend.endpoint", "backend.job",
+    "backend.log_directory", "backend.endpoint", "backend.job", "backend.kubeconfig", "backend.context",
+    "backend.namespace", "backend.service_account", "backend.image_pull_secrets", "backend.ttl",
 )  # fmt: skip
 """What a document says of where something runs, for how long, under which name, and who asks it."""
 _DIRECTIVES: Final = frozenset({

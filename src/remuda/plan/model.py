@@ -100,6 +100,8 @@ class Secret(Frozen):
 
     file: str = ""
     env: str = ""
+    secret: str = ""
+    """`NAME/KEY` of a Secret of Kubernetes, which nobody here reads."""
 
 
 class Command(Frozen):

@@ -150,7 +150,7 @@ def plan_run(
     command = Command(
         argv=(copy_of(context, name, script), *spec.args),
         env={**spec.env, SCRIPT_DIR: str(PurePosixPath(script).parent)},
-        secret_env={key: Secret(file=source.file, env=source.env) for key, source in spec.secret_env.items()},
+        secret_env={key: Secret(**dict(source)) for key, source in spec.secret_env.items()},
         cwd=cwd,
     )
     return Workload(
@@ -320,9 +320,9 @@ def slurm_place(spec: RunSpec, context: Context, directives: tuple[str, ...], cw
     return dict(place.model_dump(mode="json", exclude_defaults=True))
 
 
-def kubernetes_place(spec: RunSpec, context: Context) -> dict[str, object]:
+def kubernetes_place(spec: KubernetesFields, context: Context) -> dict[str, object]:
     """The settings that only Kubernetes understands; what is empty is left out."""
-    said = {name: value for name, value in alike(KubernetesPlace, spec).items() if value is not None}
+    said = {name: value for name, value in alike(KubernetesPlace, spec).items() if value is not None and name != "env"}
     if spec.kubeconfig and spec.kubeconfig[0] not in "/~":  # the host is elsewhere
         said["kubeconfig"] = f"{context.cwd}/{spec.kubeconfig}"
     return dict(KubernetesPlace(**said).model_dump(mode="json", exclude_defaults=True))

@@ -39,8 +39,10 @@ from remuda.plan.placing.cluster import (
 from remuda.plan.placing.nodelist import settle
 from remuda.plan.placing.spanning import nodes_of, spread_of
 from remuda.plan.relay import EVERYWHERE, LOOPBACK, RELAY, relay_group
+from remuda.plan.run import kubernetes_place
 from remuda.plan.watch import silence_s, watched
-from remuda.specs.backend import LocalBackend, SlurmBackend
+from remuda.specs.backend import LocalBackend, PodBackend, SlurmBackend
+from remuda.specs.places import in_images
 
 if TYPE_CHECKING:
     from remuda.plan.compile import Draft, PlanFacts
@@ -70,9 +72,12 @@ def compile_swarm(draft: Draft[SwarmSpec], context: Context, facts: PlanFacts) -
     if said.cwd is None and spec.engine != "command":
         workload = _without_modules_here(workload)
     # What this command may use, not what the host that was started elsewhere sees.
+    is_apart = in_images(workload.backend)
     found = context.place if workload.is_here else context.place_elsewhere
     place = {**found, **workload.place, "home": spec.home_directory or ""}
-    if not workload.is_here:
+    if is_apart:  # router and relay are processes here
+        place = {"env": dict(context.env), **workload.place}
+    elif not workload.is_here:
         place = settle(place, max(group.resources.nodes for group in workload.groups), facts.cluster)
     port, model = ("backend", "endpoint", "port"), str(PurePosixPath(spec.cwd or "", spec.model))
     workload = workload.model_copy(update={
@@ -129,7 +134,9 @@ def plan_swarm(spec: SwarmSpec, context: Context, *, name: str, spec_file: str =
             hint="set `router: smg`, or `replicas: 1`",
             where="router.type",
         )
-    groups = (replica_group(spec, python, None if router else front.listen, run_dir), *([router] if router else []))
+    _check_pods(spec)
+    is_front = router is None and not isinstance(spec.backend, PodBackend)
+    groups = (replica_group(spec, python, front.listen if is_front else None, run_dir), *([router] if router else []))
     if front.relay is not None:
         groups += (relay_group(front.relay, run_dir=run_dir, python=python),)
     return Workload(
@@ -137,7 +144,7 @@ def plan_swarm(spec: SwarmSpec, context: Context, *, name: str, spec_file: str =
         kind=Kind.SWARM,
         uid=UID,
         backend=spec.backend.type,
-        place=_place(spec),
+        place=_place(spec, context),
         groups=with_succession(spec, groups),
         lifetime_s=spec.lifetime,
         idle_timeout_s=spec.idle_timeout,
@@ -168,12 +175,33 @@ def _router(spec: SwarmSpec, front: FrontPlan, keys: str, python: str) -> Group 
     )
     with located("router.policy"):
         group = router_group(spec.router.type, settings)
-    update = {"listen": front.listen, "resources": front.resources, "silence_s": silence_s(spec), "pools": front.pools}
-    return group.model_copy(update=update)
+    is_beside = isinstance(spec.backend, PodBackend)
+    return group.model_copy(update={
+        "listen": front.listen, "resources": front.resources, "pools": front.pools,
+        "silence_s": 0.0 if is_beside else silence_s(spec), "backend": "local" if is_beside else "",
+    })  # fmt: skip
 
 
-def _place(spec: SwarmSpec) -> dict[str, object]:
+def _check_pods(spec: SwarmSpec) -> None:
+    """See that replicas can be pods, where they are to be.
+
+    Raises:
+        InputError: there is no image that a registry has, or something stays in pods that is asked for.
+    """
+    if not isinstance(spec.backend, PodBackend):
+        return
+    if not spec.image or spec.image[0] in "./~":
+        what = f"the image {spec.image!r} is a file" if spec.image else "there is none"
+        raise InputError(f"a swarm on Kubernetes needs an image of a registry, and {what}", where="image",
+                         hint="set `image: registry/name:tag`, with engine and Python 3.9 or newer in it")  # fmt: skip
+    if spec.profile:
+        raise InputError("recordings of GPUs do not come back from pods yet", hint="leave it out", where="profile")
+
+
+def _place(spec: SwarmSpec, context: Context) -> dict[str, object]:
     backend = spec.backend
+    if isinstance(backend, PodBackend):
+        return kubernetes_place(backend, context)
     if isinstance(backend, SlurmBackend):
         return slurm_place(backend, in_image=bool(spec.image))
     return {"gpus": list(backend.gpus)} if isinstance(backend, LocalBackend) and backend.gpus is not None else {}
@@ -225,6 +253,8 @@ def image_of(spec: SwarmSpec, run_dir: str) -> dict[str, Any]:
         raise InputError("llamacpp in an image needs the path of its server there",
                          hint="set `engine_path: /app/llama-server`, or what it is called in the image",
                          where="engine_path")  # fmt: skip
+    if isinstance(spec.backend, PodBackend):  # nothing of this machine is seen in pods
+        return {"image": spec.image}
     paths = [path for path in (spec.cwd, spec.model, run_dir) if path and path.startswith("/")]
     return {"image": spec.image, "mounts": tuple(dict.fromkeys(paths)), "workdir": spec.cwd or ""}
 
@@ -264,12 +294,14 @@ def plan_front(spec: SwarmSpec, router: str = ROUTER) -> FrontPlan:
         InputError: the backend is not available, or the router cannot be asked for as it is.
     """
     backend = spec.backend
-    if not isinstance(backend, (LocalBackend, SlurmBackend)):
+    if not isinstance(backend, (LocalBackend, SlurmBackend, PodBackend)):
         sentence = f"backend '{backend.type}' is not available yet in this version"
-        raise InputError(sentence, hint="available: local, slurm", where="backend.type")
+        raise InputError(sentence, hint="available: local, slurm, kubernetes", where="backend.type")
     port, fixed = backend.endpoint.port or ENDPOINT_PORT, backend.endpoint.port is not None
     if isinstance(backend, LocalBackend):
         host, relay = backend.endpoint.host, ""
+    elif isinstance(backend, PodBackend):
+        host, relay = backend.endpoint.host, RELAY
     else:
         host, relay = (EVERYWHERE if spec.api_key else LOOPBACK[0]), RELAY
     endpoint = Endpoint(
@@ -288,4 +320,7 @@ def plan_front(spec: SwarmSpec, router: str = ROUTER) -> FrontPlan:
         name = backend.endpoint.partition
         pools = (Pool(name=name, place={"partition": name, "node_list": ""}),) if name else ()
         return FrontPlan(endpoint, Listen(port=port, public=True), router_resources(backend), pools, address)
-    return FrontPlan(endpoint, Listen(port=port, fixed=fixed, public=host not in LOOPBACK))
+    address = Listen(port=port, fixed=fixed, public=host not in LOOPBACK)
+    if isinstance(backend, PodBackend):
+        return FrontPlan(endpoint, Listen(), relay=address)
+    return FrontPlan(endpoint, address)

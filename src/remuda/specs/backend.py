@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from remuda.specs.kubernetes import KubernetesFields
 from remuda.specs.places import FLEET, planned_as, traits
 from remuda.specs.strict import Env, Json, Seconds, Size, Strict, Text, Texts, contradiction
 
@@ -147,6 +148,23 @@ class SlurmBackend(Strict):
     _of_fleet = model_validator(mode="before")(of_fleet)
 
 
+class PodBackend(KubernetesFields):
+    """A namespace of a Kubernetes cluster: replicas are pods; router and relay are processes of this machine."""
+
+    is_here: ClassVar[bool] = False
+
+    type: Literal["kubernetes"] = "kubernetes"
+    """Type of backend."""
+    endpoint: LocalEndpoint = LocalEndpoint()
+    """Address of the swarm, on this machine."""
+    python: Text | None = Field(default=None, json_schema_extra={"derived": "`python3`"})
+    """Interpreter in the image, 3.9 or newer, that runs the program beside the engine, and engines that are modules."""
+    mem: Size | None = None
+    """Memory of a replica, e.g. `64GB`, beyond which it is killed; unset: no bound."""
+    time_limit: Seconds = 0.0
+    """Time limit of a replica's Job, after which another replaces it. 0: none."""
+
+
 def _shared_file_system() -> tuple[Json, ...]:
     return (
         {
@@ -211,7 +229,7 @@ class LeptonBackend(Strict):
     """Environment of both."""
 
 
-Backend = Annotated[LocalBackend | SlurmBackend | LeptonBackend, Field(discriminator="type")]
+Backend = Annotated[LocalBackend | SlurmBackend | PodBackend | LeptonBackend, Field(discriminator="type")]
 
 
 def backend_type(value: dict[str, object]) -> str:

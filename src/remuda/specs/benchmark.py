@@ -60,6 +60,31 @@ Bounds = Annotated[
 """Durations by name: a mapping, or `ttft_p99=500ms,tpot_p99=30ms`."""
 
 
+class LoadSearch(Strict):
+    """Search for the largest load that meets latency targets, in place of `concurrencies`."""
+
+    slo: Bounds
+    """Latency targets: `ttft_p99=500ms,tpot_p99=30ms`."""
+    maximise: Literal["concurrency", "rate"] = "concurrency"
+    """Quantity to maximise: requests in flight, or requests a second."""
+    min: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Lower bound of the search."""
+    max: float = Field(default=4096.0, gt=0, allow_inf_nan=False)
+    """Upper bound of the search."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _check_slo(self.slo)
+        if not self.slo:
+            raise contradiction("slo", "`slo` is empty, and a search needs a latency target", "write {ttft_p99: 500ms}")
+        if self.max < self.min:
+            raise contradiction("max", f"`max` is {self.max:g}, less than `min`")
+        for name in ("min", "max") if self.maximise == "concurrency" else ():
+            if getattr(self, name) % 1:
+                raise contradiction(name, f"`{name}` must be a whole number of requests in flight")
+        return self
+
+
 class BenchmarkSpec(Strict):
     """Loads on one or more endpoints. Each load is a point with a verdict of its own."""
 
@@ -147,12 +172,7 @@ class BenchmarkSpec(Strict):
         if (self.price or self.prices) and self.endpoint and not self.gpus:
             said = "price" if self.price else "prices"
             raise contradiction(said, "has no meaning without the number of GPUs", "say it: gpus: 8, or --gpus 8")
-        for name in self.slo:
-            metric, _, statistic = name.rpartition("_")
-            if metric not in (*_BOUNDED, "icl") or statistic not in _STATISTICS:
-                raise contradiction(
-                    "slo", f"has {name!r}, which is not a percentile", "write ttft_p99, tpot_p50, e2e_mean"
-                )
+        _check_slo(self.slo)
         for name in self.goodput:
             if name not in _BOUNDED:
                 raise contradiction("goodput", f"has {name!r}", "a request is bounded by ttft, tpot and e2e")
@@ -168,3 +188,10 @@ class BenchmarkSpec(Strict):
                 raise contradiction(name, "cannot be given beside `trace`", "a trace says when requests come")
         if self.trace_unit != "ms" and not self.trace:
             raise contradiction("trace_unit", "has no meaning without `trace`", "name the file: --trace FILE")
+
+
+def _check_slo(slo: dict[str, float]) -> None:
+    for name in slo:
+        metric, _, statistic = name.rpartition("_")
+        if metric not in (*_BOUNDED, "icl") or statistic not in _STATISTICS:
+            raise contradiction("slo", f"has {name!r}, which is not a percentile", "write ttft_p99, tpot_p50, e2e_mean")

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 
 from remuda.base.text import did_you_mean
 from remuda.specs.backend import LocalBackend, Port, of_fleet
-from remuda.specs.benchmark import Numbers, Rates  # noqa: TC001 - pydantic reads them when it runs
+from remuda.specs.benchmark import LoadSearch, Numbers, Rates  # noqa: TC001 - pydantic reads them when it runs
 from remuda.specs.service import DeployedWatchdog, ServiceFields
 from remuda.specs.strict import Env, Json, Seconds, SecretEnv, Size, Strict, Text, Texts, Words, contradiction, wrong
 from remuda.specs.swarm import Name  # noqa: TC001 - pydantic reads it when it runs
@@ -323,6 +323,8 @@ class DeployedBenchmark(Strict):
     """Output tokens a request."""
     concurrencies: Numbers = ()
     """Requests in flight, a point each: a list, or `4x8x16`."""
+    search: LoadSearch | None = None
+    """Search for the largest load instead."""
     req_rate: Rates = (float("inf"),)
     """Requests a second; `inf`: as soon as one is answered."""
     random_range_ratio: float = Field(default=0.8, gt=0, le=1)
@@ -358,8 +360,15 @@ class DeployedBenchmark(Strict):
             for name in ("isl", "osl"):
                 if getattr(self, name) is None:
                     raise contradiction("type", f"`benchmark.{name}` is required by {self.type}", "tokens a request")
-            if not self.concurrencies:
+            if self.search is None and not self.concurrencies:
                 raise contradiction("type", f"`benchmark.concurrencies` is required by {self.type}", "e.g. [1, 8, 64]")
+            if self.search is not None and (self.concurrencies or self.req_rate != (float("inf"),)):
+                said = "concurrencies" if self.concurrencies else "req_rate"
+                raise contradiction(
+                    said, f"`{said}` cannot be given beside `search`, which chooses the load", "leave it out"
+                )
+        elif self.search is not None:
+            raise contradiction("search", f"`search` has no meaning for {self.type}", f"it is for {', '.join(LOADS)}")
         if self.type == "custom" and not self.command:
             raise contradiction("type", "`benchmark.command` is required by custom", "what is run")
         return self

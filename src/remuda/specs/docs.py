@@ -45,7 +45,8 @@ key: it hides a value of a lower layer.
 - **how often**: `10Hz`, `100ms`, or a number of milliseconds; `true` is 10 Hz.
 - **words**: text that is split as a shell splits it, or a list that is not split. No shell ever sees them: `$(…)`, `*`
   and `~` arrive as they are.
-- **secret**: `{file: PATH}` or `{env: NAME}`, read when it is used. The value is never written anywhere.
+- **secret**: `{file: PATH}` or `{env: NAME}`, read when it is used; of a variable on Kubernetes also
+  `{secret: NAME/KEY}`, a Secret of the namespace, which remuda never reads. The value is never written anywhere.
 """
 _NAMES: Final = (
     (Words, "words"),
@@ -137,7 +138,7 @@ def _type(annotation: Any, metadata: list[Any]) -> str:
 
 
 def _link(model: type[BaseModel]) -> str:
-    return "secret" if model is SecretSource else f"[{model.__name__}](#{model.__name__.lower()})"
+    return "secret" if issubclass(model, SecretSource) else f"[{model.__name__}](#{model.__name__.lower()})"
 
 
 def _default(field: FieldInfo) -> str:
@@ -171,6 +172,7 @@ def _defaults_file() -> str:
         "Any field of a swarm; the sections `local`, `slurm` and `lepton` with fields of `backend` for swarms on that\n"
         "backend; the section `run` with fields of a run. Of `slurm`, "
         f"{', '.join(f'`{key}`' for key in OF_RUNS)} hold for runs, too.\n"
+        "The section `kubernetes` has [fields of Kubernetes](#kubernetesfields) for runs and gangs there.\n"
         f"`remuda init defaults` asks for: {keys}.\n"
     )
 

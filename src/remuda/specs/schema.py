@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from remuda.base.errors import InputError
 from remuda.specs.help import describe
 from remuda.specs.kinds import KINDS
+from remuda.specs.kubernetes import KubernetesFields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,12 +28,25 @@ def schema_of(kind: str) -> dict[str, Any]:
         raise InputError(f"there is no document of kind {kind!r}", hint=f"known: {', '.join(KINDS)}")
     describe(KINDS[kind].model)
     schema = KINDS[kind].model.model_json_schema(mode="validation")
+    if issubclass(KINDS[kind].model, KubernetesFields):
+        _with_places(schema)
     for part in [schema, *schema.get("$defs", {}).values()]:
         _loosen(part)
     for name in ("backend", "router"):
         if name in schema["properties"]:
             schema["properties"][name] = _or_word(schema["properties"][name])
     return {"$schema": DIALECT, "title": f"remuda {kind}", **{k: v for k, v in schema.items() if k != "title"}}
+
+
+def _with_places(schema: dict[str, Any]) -> None:
+    """A backend may be a mapping of its `type` and fields of Kubernetes."""
+    own = schema["properties"]["backend"]
+    kept = {key: own.pop(key) for key in ("description", "default") if key in own}
+    describe(KubernetesFields)
+    place = KubernetesFields.model_json_schema(mode="validation")
+    place["properties"] = {"type": {**own, "description": "Type of backend."}, **place["properties"]}
+    schema["$defs"]["KubernetesFields"] = {**place, "required": ["type"]}
+    schema["properties"]["backend"] = {**kept, "anyOf": [own, {"$ref": "#/$defs/KubernetesFields"}]}
 
 
 def _loosen(part: dict[str, Any]) -> None:

@@ -6,7 +6,15 @@ import re
 import shlex
 from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from remuda.base.errors import InputError
@@ -15,6 +23,7 @@ from remuda.base.units import INTERVALS, parse_duration, parse_interval, parse_s
 
 _Value = TypeVar("_Value")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OF_SECRET = re.compile(r"[a-z0-9][-.a-z0-9]{0,252}/[-._a-zA-Z0-9]{1,253}")
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
 
 
@@ -213,8 +222,9 @@ class SecretSource(Strict):
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
-        if bool(self.file) == bool(self.env):
-            raise wrong("needs either `file` or `env`", "write {env: NAME} or {file: PATH}")
+        if sum(bool(value) for _, value in self) != 1:
+            names = [f"`{name}`" for name in type(self).model_fields]
+            raise wrong(f"needs either {', '.join(names[:-1])} or {names[-1]}", "write {env: NAME} or {file: PATH}")
         return self
 
     def reference(self) -> SecretRef:
@@ -222,5 +232,19 @@ class SecretSource(Strict):
         return SecretRef(file=self.file, env=self.env)
 
 
-SecretEnv = Annotated[dict[str, SecretSource], AfterValidator(_as_variables)]
+class EnvSecret(SecretSource):
+    """Where the secret of a variable is."""
+
+    secret: Text = ""
+    """On Kubernetes: Secret of the namespace and its key, `NAME/KEY`, which the cluster gives to the container."""
+
+    @field_validator("secret")
+    @classmethod
+    def _named(cls, text: str) -> str:
+        if text and not _OF_SECRET.fullmatch(text):
+            raise wrong(f"must be a Secret and its key, not {text!r}", "write {secret: NAME/KEY}")
+        return text
+
+
+SecretEnv = Annotated[dict[str, EnvSecret], AfterValidator(_as_variables)]
 """Environment variables whose values are secrets: name to where the secret is."""

@@ -63,8 +63,8 @@ class SwarmSpec(ServiceFields):
         default=None,
         ge=0,
         json_schema_extra={
-            "derived": "`4`, or what `replicas_per_node` leaves for each; on `local` 4, 2, 1 or 0: as many as there "
-            "are for each"
+            "derived": "`4`, or what `replicas_per_node` leaves for each; on `kubernetes` 1; on `local` 4, 2, 1 or "
+            "0: as many as there are for each"
         },
     )
     """GPUs of each replica, also its tensor-parallel size. 0 runs on CPUs."""
@@ -86,7 +86,8 @@ class SwarmSpec(ServiceFields):
     )
     """CPUs of each replica."""
     image: Text | None = None
-    """Container image of the engine (Slurm: a Singularity file; Lepton: a registry's image). `local` uses none."""
+    """Container image of the engine (Slurm: a Singularity file; Kubernetes: a registry's, with Python 3.9 or newer,
+    required there, and may stand under `backend`; Lepton: a registry's). `local` uses none."""
     engine: EngineName = "vllm"
     """Server program: `vllm`, `sglang`, `llamacpp`, `transformers`, or `command` for any OpenAI-compatible server."""
     engine_path: Text | None = Field(default=None, json_schema_extra={"derived": "from remuda's own environment"})
@@ -116,7 +117,8 @@ class SwarmSpec(ServiceFields):
     router: Router = Router()
     """Router before the replicas. One word is its type."""
     backend: Backend = LocalBackend()
-    """Backend to run on: `type: local`, `slurm` or `lepton` with the fields of each. One word is its type."""
+    """Backend to run on: `type: local`, `slurm`, `kubernetes` or `lepton`, with the fields of each. One word is its
+    type."""
 
     @model_validator(mode="before")
     @classmethod
@@ -153,7 +155,7 @@ class SwarmSpec(ServiceFields):
 
 
 def expand(data: dict[str, object]) -> dict[str, object]:
-    """Write out what may be said shorter: `backend: local`, `router: nginx`, a type that the backend's keys tell."""
+    """Write out what may be said otherwise: `backend: local`, `router: nginx`, a type that keys tell, a pod's image."""
     full = dict(data)
     for key in ("backend", "router"):
         value = full.get(key)
@@ -162,4 +164,8 @@ def expand(data: dict[str, object]) -> dict[str, object]:
     backend = full.get("backend")
     if isinstance(backend, dict) and "type" not in backend and (told := backend_type(backend)):
         full["backend"] = {"type": told, **backend}
+    backend = full.get("backend")
+    if isinstance(backend, dict) and backend.get("type") == "kubernetes" and backend.get("image") is not None:
+        full["image"] = backend["image"]
+        full["backend"] = {key: value for key, value in backend.items() if key != "image"}
     return full

@@ -144,6 +144,13 @@ def _running(task: Task, group: Group, seen: Observed, now: float, silent_s: flo
         task = move(task, Event.SEEN_RUNNING, now, "running, not ready yet")
     if task.phase is Phase.STARTING and group.probe is None and task.seq < 0 and seen.report is None:
         task = _ready_without_report(task, group, seen, now)
+    said = f"{task.backend}: "
+    if seen.mute and task.seq < 0 and task.phase is Phase.STARTING and group.probe is not None:
+        task = replace(task, reason=seen.mute)
+    if seen.reason and task.phase in RUNNING and task.ending is Cause.NONE:
+        task = replace(task, reason=f"{said}{seen.reason}")
+    elif task.reason.startswith(said):
+        task = replace(task, reason="runs")
     if silent_s is None:
         silent_s = now - max(task.last_seen, task.started_at)
     return _with_silence(task, group, seen, silent_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ import pytest
 from tests.fakes.engine import Behaviour, Engine
 
 from remuda.cli import main
+from remuda.client.bench import benchmarks, deployed, sweeps
+from remuda.plan.deployment.bench import TOGETHER, TOLD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,3 +94,33 @@ def test_an_slo_that_needs_more_requests_gets_them_once(words: list[str], capsys
     found = json.loads(capsys.readouterr().out)
     assert found["end"] == "all met"
     assert [point["load"]["requests"] for point in found["points"]] == [5, 26, 5, 28]
+
+
+def test_a_deployment_measures_until_the_number_of_places_is_found(
+    words: list[str], endpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its driver, beside other loads of the sweep; killed and begun again it asks what is missing only."""
+    (tmp_path / "endpoint.json").write_text(json.dumps({"url": endpoint, "router": endpoint}))
+    loose = dict(rule.split("=") for rule in LOOSE)
+    load = {"kind": "benchmark", "model": "tiny", "isl": 40, "osl": 8, "validity": loose}
+    common = {"name": "herd", "backend": "slurm", "run_dir": str(tmp_path), "type": "sa-bench", "config": "c0ffee"}
+    plain = {**common, "load": {**load, "concurrency": [1]}, "requests_each": 20, "warmup_each": 2}
+    search = {"slo": {"ttft_p50": 0.2}, "maximise": "concurrency", "min": 2.0, "max": 16.0}
+    hunt = {**common, "load": {**load, "slo": search["slo"]}, "requests_each": 0, "warmup_each": -1, "search": search}
+    (tmp_path / TOLD).write_text(json.dumps({**plain, TOGETHER: [plain, hunt]}))
+    for _ in range(3):  # on a busy machine a point is invalid, and the search without an answer
+        if (code := deployed.drive(tmp_path)) == 0:
+            break
+    kept = benchmarks.by_address(benchmarks.store())
+    found, result = sweeps.measured({"search": [hunt, 0]}, kept)
+    sentence = f"c={PLACES} is the largest load that meets ttft p50 ≤ 200 ms; c={PLACES + 1} misses it"
+    assert (code, result) == (0, sentence)
+    assert {point.load.concurrency for point in found} == {2, 4, 8, 6, 5}
+    verdict = json.loads((tmp_path / "bench/verdict.json").read_text())
+    assert len(verdict["points"]) >= 6
+    assert sentence in capsys.readouterr().err
+    before = sorted(kept)
+    shutil.rmtree(tmp_path / "home/bench" / f"{found[-1].id[:16]}-{found[-1].repeat}")
+    assert sweeps.measured({"search": [hunt, 0]}, benchmarks.by_address(benchmarks.store()))[1] == ""
+    assert deployed.drive(tmp_path) in (0, 10)
+    assert sorted(benchmarks.by_address(benchmarks.store())) == before

@@ -79,7 +79,7 @@ PAGES = in_order()
 FENCES = [fence for page in PAGES for fence in fences(page)]
 RUNNABLE = [page for page in PAGES if any(fence.language == "console" for fence in fences(page))]
 #: Pages that start a cluster; see `test_cluster_pages.py`.
-ON_A_CLUSTER = [page for page in RUNNABLE if 'eval "$(remuda try slurm' in page.read_text()]
+ON_A_CLUSTER = [page for page in RUNNABLE if 'eval "$(remuda try ' in page.read_text()]
 TARGETS = set(_TARGET.findall((ROOT / "Makefile").read_text()))
 
 

@@ -74,8 +74,12 @@ def test_each_point_is_measured_once_and_then_what_is_new(home: Home) -> None:
     more = measured(home, "--set", "sweep.seqs=8", "--set", "benchmark.concurrencies=[1, 2, 3]")
     assert "to measure: 1 point on 1 deployment, at most 1 at once" in more.stderr
     assert sorted(good(home).values()) == [1] * 5
-    (row,) = json.loads(home.run("sweep", "status", "grid", "--json").stdout)
-    assert (row["step"], row["outcome"]) == ("over", "done")
+    told = json.loads(home.run("sweep", "status", "grid", "--json").stdout)
+    assert [(row["step"], row["outcome"]) for row in told["deployments"]] == [("over", "done")]
+    assert [one["state"] for one in told["points"]] == ["known"] * 3
+    assert home.run("sweep", "list").stdout.splitlines()[1].split()[:6] == ["grid", "1", "0", "0", "1", "0"]
+    home.run("sweep", "report", "grid", "-o", str(home.root / "grid.html"))
+    assert "Sweep grid" in (home.root / "grid.html").read_text()
 
 
 def test_host_and_command_are_killed_and_each_point_is_there_once(home: Home) -> None:
@@ -106,6 +110,9 @@ def test_ctrl_c_leaves_it_and_cancel_ends_it(home: Home) -> None:
     ended = home.run("sweep", "wait", "grid", check=False)
     assert ended.returncode == 1
     until(lambda: not home.tokens(), "nothing of it is left")
-    told = json.loads(home.run("sweep", "status", "grid", "--json").stdout)
+    told = json.loads(home.run("sweep", "status", "grid", "--json").stdout)["deployments"]
     assert [(row["outcome"], row["reason"]) for row in told] == [("failed", "cancelled")] * 2
-    assert home.run("sweep", "status", "other", check=False).returncode == 3
+    other = home.run("sweep", "status", "other", check=False)
+    assert (other.returncode, other.stderr) == (
+        3, "error: there is no sweep 'other'\n  begin one: remuda apply FILE --sweep\n"
+    )  # fmt: skip

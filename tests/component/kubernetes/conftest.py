@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.fakes.clock import FakeClock
-from tests.fakes.kube import KubeBed
 
 from remuda.backends.kubernetes.client import KubernetesClient
 from remuda.backends.kubernetes.config import load
+from remuda.testing.kube import KubeBed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.fakes.clock import FakeClock
-    from tests.fakes.kube import KubeBed
 
     from remuda.backends.kubernetes.config import Access
+    from remuda.testing.kube import KubeBed
 
 Verb = "Callable[[KubernetesClient], Coroutine[Any, Any, object]]"
 HERE = "trap 'exit 0' TERM; echo here; while :; do sleep 0.05; done"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.component.kubernetes.test_runs import OnJobs
 from tests.conftest import until
-from tests.fakes.kube import KubeBed
 
 from remuda import Executor
+from remuda.testing.kube import KubeBed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

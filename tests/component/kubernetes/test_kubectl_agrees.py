@@ -18,7 +18,7 @@ from remuda.backends.kubernetes.config import EXEC_VERSIONS, load
 from remuda.base.errors import InputError
 
 if TYPE_CHECKING:
-    from tests.fakes.kube import KubeBed
+    from remuda.testing.kube import KubeBed
 
 KUBECTL = str(Path(sys.executable).with_name("kubectl"))
 FILES = ("one/config", "two/config", "three")

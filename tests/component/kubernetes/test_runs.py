@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.conftest import until
-from tests.fakes.kube import KubeBed
 
 from remuda.node.zipapp import deflated
+from remuda.testing.kube import KubeBed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -336,6 +336,18 @@ WRONG: dict[tuple[str, ...], str] = {
     (*HERE, "--tolerations", "a=b:Never"): (
         "error: --tolerations: `tolerations` must be KEY[=VALUE][:EFFECT], not 'a=b:Never'\n"
         "  e.g. nvidia.com/gpu:NoSchedule\n"
+    ),
+    (*HERE, "--mounts", "/data:/data"): (
+        "error: --mounts: `mounts` must be CLAIM:/path or CLAIM:/path:ro, not '/data:/data'\n"
+        "  it is a PersistentVolumeClaim of the namespace; folders of nodes are not mounted\n"
+    ),
+    (*HERE, "--mounts", "data:/remuda/run"): (
+        "error: --mounts: `mounts` cannot be at /remuda/run\n  choose a path of its own, e.g. /data\n"
+    ),
+    (*HERE, "--security", "baseline"): "error: --security: `security` must be one of restricted, not baseline\n",
+    ("--backend", "local", "-s", "secret_env.KEY.secret=hub/token"): (
+        "error: --set secret_env.KEY.secret: a Secret is given to what runs on Kubernetes, and this runs on local\n"
+        "  write {env: NAME} or {file: PATH}\n"
     ),
     (*HERE, "--namespace", "A B"): (
         "error: --namespace: `namespace` must be a name that Kubernetes takes, not 'A B'\n  use a-z, 0-9, - and .\n"

@@ -15,7 +15,8 @@ import pytest
 from tests.component.node.conftest import PATIENCE_S, PYTHON, until
 from tests.conftest import CALLERS_HOME
 
-from remuda.node.zipapp import build_zipapp
+from remuda.base.errors import InputError
+from remuda.node.zipapp import BINDING, build_zipapp, deflated, program_path
 from remuda.wire import exit as codes
 from remuda.wire.process import ProcessId, is_alive
 
@@ -127,6 +128,29 @@ def test_the_file_is_the_same_whoever_builds_it(tmp_path: Path) -> None:
     before = paths[0].stat()
     assert build_zipapp(tmp_path / "shared") == paths[0]
     assert paths[0].stat() == before
+
+
+def test_the_name_follows_the_files_of_the_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "packages"
+    folder.mkdir()
+    source = Path(shutil.copy2(next(Path(one, BINDING) for one in sys.path if Path(one, BINDING).is_file()), folder))
+    monkeypatch.setattr(sys, "path", [str(folder)])
+    name = program_path(tmp_path)
+    assert program_path(tmp_path) == name
+    os.utime(source, ns=(0, source.stat().st_mtime_ns + 1))
+    later = program_path(tmp_path)
+    source.write_bytes(source.read_bytes() + b"#")
+    os.utime(source, ns=(0, 0))
+    assert len({name, later, program_path(tmp_path)}) == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["packages"], "nothing is written"
+
+
+def test_without_the_binding_of_gpus_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [])
+    for make in (lambda: program_path(Path("/nowhere")), lambda: build_zipapp(Path("/nowhere")), deflated.__wrapped__):
+        with pytest.raises(InputError, match=r"^nodes ask their GPUs with pynvml\.py, which is not here$") as told:
+            make()
+        assert told.value.hint == "pip install nvidia-ml-py"
 
 
 def test_the_file_holds_three_rooms_and_no_more(program: Path) -> None:

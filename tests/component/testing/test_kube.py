@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import kubernetes_validate
 import pytest
 from tests.conftest import until
-from tests.fakes.kube import KubeBed
+
+from remuda.testing.kube import KubeBed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -89,8 +89,8 @@ def test_a_deep_state_directory_gets_a_short_folder(monkeypatch: pytest.MonkeyPa
     from remuda.cli.setup.try_ import default_folder
 
     monkeypatch.setenv("REMUDA_HOME", "/srv/" + "deep/" * 20)
-    short = default_folder()
+    short = default_folder("slurm")
     assert short.parent.as_posix() == "/tmp"
-    assert short == default_folder()
+    assert short == default_folder("slurm")
     monkeypatch.setenv("REMUDA_HOME", "/srv/remuda")
-    assert default_folder().as_posix() == "/srv/remuda/try/slurm"
+    assert default_folder("slurm").as_posix() == "/srv/remuda/try/slurm"

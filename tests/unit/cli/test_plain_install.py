@@ -80,10 +80,19 @@ def test_it_is_asked_for_before_anything_is_started(
     assert not Path("out.jsonl").exists()
 
 
+def test_a_benchmark_of_answers_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
+    assert main(["bench", "accuracy", "sums", *ENDPOINT]) == 2
+    said = "error: a benchmark of answers takes lm_eval, which is not installed\n  pip install 'remuda[accuracy]'\n"
+    assert capsys.readouterr().err == said
+
+
 def test_all_else_does_without() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True)
     need = {name for name in done.stdout.split() if not name.startswith("remuda.batch.")}
-    assert need == {"remuda.gang", "remuda.profile"}
+    assert need == {"remuda.gang", "remuda.profile", "remuda.client.bench.answers"}
 
 
 def test_the_extra_has_what_a_plain_install_lacks() -> None:

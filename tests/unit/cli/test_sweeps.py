@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from dataclasses import replace
@@ -11,8 +12,12 @@ import pytest
 from tests.unit.bench.test_store import point
 
 from remuda.base.disk.paths import state_paths
+from remuda.bench.load import Load
 from remuda.bench.store import PointStore
 from remuda.cli import main
+from remuda.client.bench import search
+from remuda.client.bench.deployed import foreseen
+from remuda.look import planning
 from remuda.plan.deployment.bench import TOGETHER, TOLD
 
 if TYPE_CHECKING:
@@ -27,6 +32,7 @@ roles: {agg: {args: {max-num-seqs: '{seqs}'}}}
 benchmark: {type: sa-bench, isl: '{isl}', osl: 8, concurrencies: [1, 4]}
 sweep: {seqs: [8, 16], isl: [64, 128], max_running: 2}
 """
+SEARCH = "benchmark.search={slo: {ttft_p50: 200ms}, max: 16}"
 
 
 @pytest.fixture
@@ -146,6 +152,8 @@ def test_one_that_would_fail_is_told_to_the_host_with_the_reason(folder: Path, m
     ("words", "sentence"),
     [
         (["--sweep", "--dry-run", "--write", "d"], "--sweep is several deployments: it goes without --write"),
+        (["--sweep", "--write", "d"], "--sweep is several deployments: it goes without --write"),
+        (["other.yaml"], "apply brings up one deployment, not 2: --sweep has several measured"),
         (["--sweep", "--set", "benchmark.type=manual"], "--set benchmark.type: manual measures no points"),
         (
             ["--sweep", "--dry-run", "--set", "benchmark.type=manual"],
@@ -155,8 +163,170 @@ def test_one_that_would_fail_is_told_to_the_host_with_the_reason(folder: Path, m
             ["--sweep", "--dry-run", "--set", "sweep.seqs=[]"], "--set sweep.seqs: `sweep.seqs` has no values",
         ),
         (["--dry-run"], "grid.yaml:7:1: unknown key 'sweep'"),
+        (
+            ["--sweep", "--set", SEARCH],
+            "`concurrencies` cannot be given beside `search`, which chooses the load",
+        ),
+        (["--sweep", "--unset", "benchmark.concurrencies", "--set", SEARCH, "--set", "sweep.repeats=2"],
+         "--set benchmark.search: measures no load twice\n  leave `repeats` of `sweep` out"),
+        (["--sweep", "--set", "benchmark.search={slo: {ttft: 1}}"],
+         "--set benchmark.search: has 'ttft', which is not a percentile"),
+        (["--sweep", "--set", "benchmark.search={slo: {ttft_p99: 1}, max: 1.5}"],
+         "`max` must be a whole number of requests in flight"),
+        (["--sweep", "--set", "benchmark.search={slo: {ttft_p99: 1}, min: 8, max: 4}"],
+         "`max` is 4, less than `min`"),
+        (["--sweep", "--set", "benchmark.search={slo: {}}"], "`slo` is empty, and a search needs a latency target"),
+        (["--sweep", "--set", "benchmark.type=manual", "--set", SEARCH],
+         "`search` has no meaning for manual"),
     ],
 )  # fmt: skip
 def test_what_is_wrong(folder: Path, words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["apply", str(folder / "grid.yaml"), *words]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_several_files_and_variants_are_one_sweep(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The files differ in the model's name alone; of the variants one measures more."""
+    (folder / "b.yaml").write_text(RECIPE.replace("name: m", "name: other"))
+    (folder / "v.yaml").write_text(
+        "base:\n" + "".join(f"  {line}\n" for line in RECIPE.splitlines()[:-1]).replace("'{seqs}'", "8")
+        .replace("'{isl}'", "64") + "override_long:\n  benchmark: {isl: 256}\n"
+    )  # fmt: skip
+    assert main(["apply", "grid.yaml", "b.yaml", "v.yaml:*", "--sweep", "--dry-run", "--json", "-n", "all"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (len(found["points"]), found["deployments"]) == (20, 4)
+    words = {one["parameters"] for one in found["points"]}
+    assert {"grid.yaml seqs=16 isl=128", "b.yaml seqs=8 isl=64", "v.yaml base", "v.yaml override_long"} <= words
+    assert all(one["deployment"].startswith("all-") for one in found["points"])
+    same = {one["address"]: one for one in found["points"]}
+    assert len(same) == 18, "the first variant is what the grid's first recipe is"
+
+
+def test_recipes_that_share_a_deployment_are_planned_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned: list[str] = []
+    plan = planning.plan
+
+    def counting(kind: str, *more: Any) -> Any:
+        planned.append(kind)
+        return plan(kind, *more)
+
+    monkeypatch.setattr(planning, "plan", counting)
+    isl = ", ".join(str(64 + one) for one in range(50))
+    (folder / "grid.yaml").write_text(RECIPE.replace("[64, 128]", f"[{isl}]"))
+    assert len(points(capsys)) == 200
+    assert len(planned) == 2
+
+
+class Host:
+    """What is asked of the sweeps that a host has."""
+
+    def __init__(self, sweeps: dict[str, list[dict[str, Any]]]) -> None:
+        self.sweeps = sweeps
+
+    def get(self, path: str, **query: Any) -> Any:
+        assert query.pop("kind") == "sweep"
+        if path == "/campaigns":
+            return [{"name": name, "document": "g.yaml", "deployments": 2, "waiting": 1, "going": 0, "done": 1,
+                     "failed": 0, "since": 1.0} for name in self.sweeps]  # fmt: skip
+        name = path.rpartition("/")[2]
+        return {"name": name, "document": "g.yaml", "bound": 1, "points": self.sweeps[name], "rows": []}
+
+
+@pytest.fixture
+def two(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> dict[str, list[Any]]:
+    """Two sweeps that differ in the model's name, `a` measured whole, `b` but for its last load."""
+    kept, found = PointStore(state_paths().root / "bench"), {}
+    for number, name in enumerate("ab"):
+        (folder / "grid.yaml").write_text(RECIPE.replace("name: m", f"name: {name}"))
+        asked = found[name] = points(capsys)
+        for one, load in list(zip(asked, itertools.cycle((1, 4)), strict=False))[: len(asked) - number]:
+            load_ = replace(point().load, concurrency=load, isl=one["params"]["isl"])
+            metrics = {**point().metrics, "output_tok_s": 100.0 + one["params"]["seqs"] * (1 + number)}
+            kept.write(replace(point(), id=one["address"], load=load_, metrics=metrics), [])
+    monkeypatch.setattr("remuda.client.http.connect", lambda: Host(found))
+    monkeypatch.setattr("remuda.client.http.looking", lambda **_: Host(found))
+    return found
+
+
+def test_sweeps_are_listed_and_say_how_far_they_are(
+    two: dict[str, list[Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", "list"]) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == ["NAME", "DEPLOYMENTS", "WAITING", "GOING", "DONE", "FAILED", "CHANGED", "FILE"]
+    assert [row.split()[:6] for row in rows] == [[name, "2", "1", "0", "1", "0"] for name in "ab"]
+    assert main(["sweep", "list", "--json"]) == 0
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)] == ["a", "b"]
+    assert main(["sweep", "status", "b", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [one["state"] for one in told["points"]] == [*["known"] * 7, "new"]
+    assert all({"params", "points", "deployment", "address"} <= one.keys() for one in told["points"])
+    assert main(["sweep", "status", "b"]) == 0
+    assert capsys.readouterr().err == "7 of 8 points known\n"
+
+
+@pytest.mark.usefixtures("two")
+def test_points_of_a_sweep_are_reported_with_a_line_for_each_recipe(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", "report", "a", "-o", "a.html"]) == 0
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("a.html\n", "8 points, 8 drawn\n")
+    page = (folder / "a.html").read_text()
+    assert "Sweep a" in page
+    assert all(f"seqs={seqs} isl={isl}" in page for seqs in (8, 16) for isl in (64, 128))
+
+
+@pytest.mark.usefixtures("two")
+def test_sweeps_are_compared_where_parameters_and_load_are_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", "compare", "a", "b", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["load"] for one in found["pairs"]] == [
+        f"seqs={seqs} isl={isl} c={load}" for seqs in (8, 16) for isl in (64, 128) for load in (1, 4)
+    ][:-1]
+    assert found["alone"] == ["A seqs=16 isl=128 c=4"]
+    change = {one["load"]: metric["change"] for one in found["pairs"] for metric in one["metrics"]
+              if metric["metric"] == "output_tok_s"}  # fmt: skip
+    assert change["seqs=8 isl=64 c=1"] == pytest.approx(116 / 108 - 1)
+    assert change["seqs=16 isl=64 c=4"] == pytest.approx(132 / 116 - 1)
+    assert main(["sweep", "compare", "a", "b"]) == 0
+    assert "A: 1 repeat of seqs=8 isl=64 c=1 (" in capsys.readouterr().out
+
+
+def test_a_sweep_of_which_nothing_is_measured_has_no_report(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("remuda.client.http.connect", lambda: Host({"a": points(capsys)}))
+    assert main(["sweep", "report", "a"]) == 3
+    assert "nothing of sweep 'a' is measured yet\n  see how far it is: remuda sweep status a" in capsys.readouterr().err
+    assert not (folder / "report.html").exists()
+
+
+def test_a_search_is_known_once_stored_points_answer_it(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "grid.yaml").write_text(RECIPE.replace(", concurrencies: [1, 4]", "").replace(", isl: [64, 128]", "")
+                                      .replace("'{isl}'", "64"))  # fmt: skip
+    one, _ = points(capsys, "--set", SEARCH)
+    assert (one["load"], one["state"], one["found"]) == ("largest c≤16", "new", "")
+    hunt = search.hunt_of(one["search"][0], foreseen(*one["search"]))
+    assert hunt.at(4) == Load(isl=64, osl=8, range_ratio=0.8, concurrency=4)
+    kept = PointStore(state_paths().root / "bench")
+    slo = {"ttft_p50": 0.2}
+    for count, ttft in ((1, 0.1), (2, 0.1), (8, 0.4), (6, 0.3), (4, 0.1), (5, 0.15)):
+        load = hunt.at(count)
+        metrics = {"ttft": {"p50": ttft}, "output_tok_s": 1.0}
+        kept.write(replace(point(), id=hunt.session.address(load), load=load, slo=slo, metrics=metrics), [])
+        now = points(capsys, "--set", SEARCH)
+        assert [it["state"] for it in now] == ["known" if count == 5 else "in part", "new"]
+    assert now[0]["found"] == "c=5 is the largest load that meets ttft p50 ≤ 200 ms; c=6 misses it"
+    assert len(now[0]["points"]) == 6
+    assert main(["apply", "grid.yaml", "--sweep", "--dry-run", "--set", SEARCH]) == 0
+    assert f"seqs=8: {now[0]['found']}" in capsys.readouterr().out
+    for other in ("{slo: {ttft_p50: 100ms}, max: 16}", "{slo: {ttft_p50: 200ms}, max: 16, maximise: rate}"):
+        assert points(capsys, "--set", f"benchmark.search={other}")[0]["state"] == "new"
+    monkeypatch.setattr("remuda.client.http.connect", lambda: Host({"g": points(capsys, "--set", SEARCH)}))
+    assert main(["sweep", "report", "g"]) == 0
+    assert capsys.readouterr().err == "6 points, 6 drawn\n"

@@ -14,6 +14,7 @@ from remuda.plan.context import Context
 from remuda.plan.derive import derive
 from remuda.plan.model import Workload
 from remuda.plan.swarm import plan_swarm
+from remuda.specs.places import in_images
 from remuda.specs.reading.document import parse
 from remuda.specs.reading.load import build, mapping_overrides
 from remuda.specs.swarm import SwarmSpec
@@ -55,8 +56,9 @@ def test_plan(file: Path) -> None:
     plan = planned(file, case)
     data = plan.model_dump(mode="json")
     program = str(plan.place.get("container", ""))
-    started, _ = in_image(plan.groups[0], Path("/run/s"), program, Steps())  # as Slurm's backend does
-    data["groups"][0] = started.model_dump(mode="json")
+    if not in_images(plan.backend):
+        started, _ = in_image(plan.groups[0], Path("/run/s"), program, Steps())  # as Slurm's backend does
+        data["groups"][0] = started.model_dump(mode="json")
     actual = {"group": data["groups"][0], "endpoint": data["endpoint"], "place": data["place"]}
     expected = {key: case[key] for key in actual if key in case}
     assert expected

@@ -73,6 +73,7 @@ ALLOWED = {  # file -> why it may read the surroundings of its process, besides 
     "client/jobs/targets.py": "an endpoint and its key are named by variables",
     "client/http.py": "starts the host with this interpreter and environment",
     "look/deployment_records.py": "facts.json says which interpreter made the plan",
+    "client/bench/accuracy.py": "lm-eval takes a token and its settings from variables",
     "client/bench/deployed.py": "runs in a driver's process",
     "client/upkeep/doctor.py": "is asked about the surroundings",
     "client/jobs/drivers.py": "a driver's own environment, and the interpreter that runs drivers",

@@ -41,6 +41,49 @@ def test_fields_under_backend_are_those_of_the_run() -> None:
     assert read(flat).spec == spec
 
 
+DEFAULTS = """\
+run: {mem: 1GB}
+kubernetes:
+  image: reg/usual:1
+  namespace: ml
+  queue: gpus
+"""
+
+
+@pytest.mark.parametrize("kind", ["run", "gang\nranks: 2\nrendezvous: s3://b/x"])
+def test_the_defaults_file_holds_where_it_runs_on_kubernetes(kind: str) -> None:
+    text = NESTED.replace("run", kind, 1)
+    loaded = build(parse(text, "t.yaml"), defaults=parse(DEFAULTS, "d.yaml"))
+    assert (loaded.spec.image, loaded.spec.namespace, loaded.spec.queue) == ("reg/t:1", "ml", "gpus")  # type: ignore[attr-defined]
+    assert loaded.origin("queue").where == "d.yaml:5:10"
+    elsewhere = build(parse(f"kind: {kind}\nscript: train.sh\n", "t.yaml"), defaults=parse(DEFAULTS, "d.yaml")).spec
+    assert not {"image", "namespace", "queue"} & elsewhere.model_fields_set
+    by_default = f"run: {{backend: kubernetes}}\n{DEFAULTS.partition(chr(10))[2]}"
+    named = build(parse("kind: run\nscript: train.sh\n", "t.yaml"), defaults=parse(by_default, "d.yaml")).spec
+    assert named.model_dump()["image"] == "reg/usual:1"
+
+
+def test_an_unknown_key_of_the_defaults_file_is_told_where_it_stands() -> None:
+    with pytest.raises(InputError) as caught:
+        build(parse(NESTED, "t.yaml"), defaults=parse(DEFAULTS.replace("queue", "quee"), "d.yaml"))
+    assert str(caught.value) == "d.yaml:5:3: unknown key 'quee' in the defaults"
+    assert caught.value.hint == "did you mean 'queue'?"
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ("{secret: hub}", "must be a Secret and its key, not 'hub'"),
+        ("{secret: hub/token, env: A}", "needs either `file`, `env` or `secret`"),
+        ("{}", "needs either `file`, `env` or `secret`"),
+    ],
+)
+def test_a_secret_of_the_namespace_is_named_whole(said: str, sentence: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(f"{NESTED}secret_env: {{KEY: {said}}}\n")
+    assert sentence in str(caught.value)
+
+
 def test_flags_win() -> None:
     assert read(NESTED, image="reg/t:2").spec.image == "reg/t:2"
     assert read(NESTED, backend="slurm").spec.backend == "slurm"
@@ -49,13 +92,20 @@ def test_flags_win() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("queue: q", "train.yaml:8:3: unknown key 'queue'"),
+        ("zone: q", "train.yaml:8:3: unknown key 'zone'"),
         ("namespace: A b", "train.yaml:8:14: `namespace` must be a name that Kubernetes takes, not 'A b'"),
         ("service_account: -x", "train.yaml:8:20: `service_account` must be a name that Kubernetes takes, not '-x'"),
         (
             "image_pull_secrets: [a, B]",
             "train.yaml:8:23: `image_pull_secrets` must be a name that Kubernetes takes, not 'B'",
         ),
+        ("queue: gpu/a", "train.yaml:8:10: `queue` must be the name of a queue, not 'gpu/a'"),
+        ("mounts: [data]", "train.yaml:8:11: `mounts` must be CLAIM:/path or CLAIM:/path:ro, not 'data'"),
+        ("mounts: [a:/x, b:/x/:ro]", "train.yaml:8:11: `mounts` has /x twice"),
+        ("mounts: [a:/x/../remuda/run]", "train.yaml:8:11: `mounts` cannot be at /x/../remuda/run"),
+        ("mounts: [a:/]", "train.yaml:8:11: `mounts` cannot be at /"),
+        ("run_as_user: 0", "train.yaml:8:16: `run_as_user` must be at least 1, not 0"),
+        ("gpu_resource: gpu", "train.yaml:8:17: `gpu_resource` must be a resource of nodes, not 'gpu'"),
         ("image: a b", "train.yaml:5:10: `image` must be an image of a registry, not 'a b'"),
     ],
 )

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jsonschema_rs
 import pytest
 
 from remuda.base.errors import InputError
@@ -61,6 +62,24 @@ def test_what_files_may_say_shorter_is_in_the_schema() -> None:
     assert schema_of("swarm")["required"] == ["model"]
     assert "null" in properties["replicas"]["type"]
     assert "string" in properties["wait_endpoint_s"]["type"]
+
+
+@pytest.mark.parametrize("kind", ["run", "gang"])
+@pytest.mark.parametrize(
+    ("backend", "is_right"),
+    [
+        ("kubernetes", True),
+        ({"type": "kubernetes", "image": "r/t:1", "mounts": ["a:/x"], "node_selector": {"a": "b"}, "ttl": "2h"}, True),
+        ({"image": "r/t:1"}, False),
+        ({"type": "kubernetes", "imago": "r/t:1"}, False),
+        ({"type": "kube"}, False),
+        (7, False),
+    ],
+)
+def test_a_backend_is_a_word_or_a_mapping(kind: str, backend: object, is_right: bool) -> None:
+    document = {"kind": kind, "ranks": 2, "script": "train.py", "backend": backend}
+    wrong = [*jsonschema_rs.validator_for(schema_of(kind)).iter_errors(document)]
+    assert ([error for error in wrong if "backend" in error.instance_path] == []) is is_right
 
 
 def test_an_unknown_kind_is_an_error() -> None:

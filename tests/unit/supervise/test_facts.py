@@ -67,6 +67,14 @@ def test_running_without_report_is_not_ready() -> None:
     assert facts.observed(BASE, group(), RUNS, NOW).phase is Phase.STARTING
 
 
+def test_what_a_backend_says_of_what_runs_is_told_as_long_as_it_says_so() -> None:
+    held = facts.observed(in_phase(Phase.READY), group(), replace(RUNS, reason="it is suspended"), NOW)
+    assert (held.phase, held.reason) == (Phase.READY, "fake: it is suspended")
+    assert facts.observed(held, group(), RUNS, NOW).reason == "runs"
+    told = facts.reported(held, report(TOKEN, "unhealthy", 1), NOW)
+    assert facts.observed(told, group(), RUNS, NOW).reason == told.reason
+
+
 def test_failures_back_off_and_end() -> None:
     rule = Replace(max_failures=3, backoff_initial_s=10, backoff_max_s=60)
     task = in_phase(Phase.READY, ready_since=NOW - 1)

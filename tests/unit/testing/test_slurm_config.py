@@ -124,7 +124,7 @@ def test_unknown_words_in_a_topology_are_errors(word: str) -> None:
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        packages, "find", lambda program: None if program in {"slurmd", "slurmdbd"} else f"/bin/{program}"
+        packages, "which", lambda program: None if program in {"slurmd", "slurmdbd"} else f"/bin/{program}"
     )
     monkeypatch.setattr(packages, "_plugin", lambda part: part == "base")
     assert packages.missing(accounting=False) == ["slurmd"]

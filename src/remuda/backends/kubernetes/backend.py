@@ -12,12 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from remuda.backends.base import Cluster, Feature, Handle, Life, Log, Observed, Rendered, Request, Stray, is_token
+from remuda.backends.base import Cluster, Feature, Handle, Life, Log, Observed, Rendered, Request, Stray
 from remuda.backends.kubernetes import config
+from remuda.backends.kubernetes.checking import check
 from remuda.backends.kubernetes.client import Exists, KubernetesClient
-from remuda.backends.kubernetes.observing import ENDS, JOB, Seen, is_over, is_suspended, moment, observed, vanished
+from remuda.backends.kubernetes.observing import ENDS, JOB, Seen, is_over, is_suspended, observed, strays, vanished
 from remuda.backends.kubernetes.output import LOG, Keeper
-from remuda.backends.kubernetes.places import CLUSTER, sent_anywhere, sent_to, where_of
+from remuda.backends.kubernetes.places import CLUSTER, SERVER, sent_anywhere, sent_to, where_of
 from remuda.backends.kubernetes.render import (
     HOME,
     TOKENS,
@@ -29,7 +30,8 @@ from remuda.backends.kubernetes.render import (
     render,
     selector,
 )
-from remuda.backends.kubernetes.sending import with_secrets
+from remuda.backends.kubernetes.sending import letting_go, reports_to, with_secrets
+from remuda.backends.kubernetes.turns import QueueTurns
 from remuda.backends.lastword import buried, with_record
 from remuda.backends.left import EVIDENCE, Left
 from remuda.backends.logs import Logs
@@ -38,7 +40,7 @@ from remuda.backends.rundir import previous_dir
 from remuda.backends.tail import last_text
 from remuda.base.disk.files import write_atomic
 from remuda.base.disk.private import make_private
-from remuda.base.errors import BackendUnreachable, InputError, NotFound, NotPrivate, Rejected, RemudaError
+from remuda.base.errors import BackendUnreachable, InputError, NotPrivate, Rejected, RemudaError
 from remuda.wire.exit import ExitRecord, unseal
 
 if TYPE_CHECKING:
@@ -54,6 +56,8 @@ _LOOK_AGAIN_S: Final = 1.0
 """Between two looks for a pod whose output is followed."""
 _LAST_OUTPUT_S: Final = 10.0
 """A look waits so long for the output of what has ended; what is left is taken when it is asked for."""
+_CHECK_S: Final = 10.0
+"""A cluster that is asked beforehand has answered by then."""
 _REPORTS_S: Final = 30.0
 """A pod that reaches the host has reported by then."""
 
@@ -83,7 +87,7 @@ class KubernetesBackend:
         self.poll_s, self.hurry_s = poll_s, min(poll_s, hurry_s)
         self.files = Left(site.workloads)
         self._environ = os.environ if environ is None else environ
-        self._logs, self._keeper = Logs(), Keeper(self.files)
+        self._logs, self._keeper, self._turns = Logs(), Keeper(self.files), QueueTurns()
         self._clients: dict[Where, KubernetesClient] = {}
         self._has_program: set[Where] = set()
         self._stuck: set[str] = set()
@@ -104,20 +108,13 @@ class KubernetesBackend:
         return rendered
 
     async def check(self, calls: Sequence[Rendered]) -> None:
-        """Let the server look at a Job of each group that would be made, quotas and webhooks too.
-
-        Raises:
-            InputError: it refuses one for good, or nobody here is known there.
-        """
-        try:
-            for call in {call.token.rsplit(".", 3)[0]: call for call in calls}.values():
-                with suppress(Exists, BackendUnreachable):
-                    async with self._once(where_of(cluster_of(call))) as client:
-                        await client.dry_run("jobs", objects_of(call)[0])
-        except NotFound as error:
-            raise InputError(str(error), where="namespace") from error
-        except Rejected as error:
-            raise InputError(str(error)) from error
+        """Let each cluster that would be asked look at a Job of each group; see `checking.check`, which raises."""
+        jobs: dict[Where, list[Doc]] = {}
+        for call in {call.token.rsplit(".", 3)[0]: call for call in calls}.values():
+            jobs.setdefault(where_of(cluster_of(call)), []).append(objects_of(call)[0])
+        for where, mine in jobs.items():
+            async with self._once(where, timeout_s=_CHECK_S) as client:
+                await check(client, mine)
 
     async def close(self) -> None:
         """Close the connections; a later call opens others."""
@@ -130,14 +127,27 @@ class KubernetesBackend:
         """Who talks to a cluster.
 
         Raises:
-            InputError: it is not known here.
+            InputError: see `_access`.
         """
         if where not in self._clients:
             self._clients[where] = KubernetesClient(self._access(where))
         return self._clients[where]
 
     def _access(self, where: Where) -> config.Access:
-        return config.load(**dict(where), environ=self._environ, home=Path.home())  # type: ignore[arg-type]
+        """The way to a cluster.
+
+        Raises:
+            InputError: it is not known here, or its context leads to another server than it did.
+        """
+        said = dict(where)
+        before = said.pop(SERVER, "")
+        access = config.load(**said, environ=self._environ, home=Path.home())  # type: ignore[arg-type]
+        if before and access.server != before:
+            raise InputError(
+                f"{access.context} leads to {access.server} now, and this was sent to {before}",
+                hint=f"let it lead there again; if both are one cluster, change `{SERVER}` in {CLUSTER} of the attempt",
+            )
+        return access
 
     async def _forget(self, where: Where) -> None:
         """Read its kubeconfig anew when it is asked again."""
@@ -145,9 +155,9 @@ class KubernetesBackend:
             await client.close()
 
     @asynccontextmanager
-    async def _once(self, where: Where) -> AsyncIterator[KubernetesClient]:
+    async def _once(self, where: Where, *, timeout_s: float = 30.0) -> AsyncIterator[KubernetesClient]:
         """The same for one question, as it is asked in loops that end with it."""
-        client = KubernetesClient(self._access(where))
+        client = KubernetesClient(self._access(where), timeout_s=timeout_s)
         try:
             yield client
         finally:
@@ -165,13 +175,14 @@ class KubernetesBackend:
             if self.files.is_buried(item.token):
                 return Handle(item.token)
             where = self._place(item)
-            await asyncio.to_thread(self._prepare, item, where)
+            await asyncio.to_thread(self._prepare, item)
             async with self._room:
                 client = self._client(where)
                 async with self._lock:
                     if where not in self._has_program:
                         await self._send_program(client)
                         self._has_program.add(where)
+                await asyncio.to_thread(self._note, item.token, where)
                 return Handle(item.token, await self._make(client, item))
         except InputError as error:
             await self._forget(where)  # what is wrong there may be put right meanwhile, and is no failure of the task
@@ -205,18 +216,23 @@ class KubernetesBackend:
                 return place
         said = cluster_of(item)
         access = self._access(where_of(said))
-        known = {"context": access.name, "namespace": access.namespace}
+        known = {"context": access.name, "namespace": access.namespace, SERVER: access.server}
         return where_of(said | {name: value for name, value in known.items() if value})
 
-    def _prepare(self, item: Rendered, where: Where) -> None:
-        """Write down where it goes before it exists."""
+    def _prepare(self, item: Rendered) -> None:
         try:
-            folder = make_private(Path(self.files.folder(item.token)), below=self.site.workloads)
+            make_private(Path(self.files.folder(item.token)), below=self.site.workloads)
             for path, text in item.files.items():
                 write_atomic(Path(path), text, mode=0o600, sync=False)
-            write_atomic(folder / CLUSTER, json.dumps(dict(where)) + "\n", mode=0o600)
         except (OSError, NotPrivate) as error:
             raise BackendUnreachable(f"cannot write the files of {item.token}: {error}") from error
+
+    def _note(self, token: str, where: Where) -> None:
+        """Write down where it goes before it can exist there: without that, nothing was ever asked for."""
+        try:
+            write_atomic(Path(self.files.folder(token)) / CLUSTER, json.dumps(dict(where)) + "\n", mode=0o600)
+        except OSError as error:
+            raise BackendUnreachable(f"cannot write where {token} goes: {error}") from error
 
     async def _make(self, client: KubernetesClient, item: Rendered) -> str:
         """Make the Job and what it owns, or find them; its name."""
@@ -263,7 +279,9 @@ class KubernetesBackend:
             return
         async with self._room:
             for where in self._by_cluster([handle]):
-                await self._client(where).patch("jobs", handle.native, {"spec": {"suspend": False}})
+                await self._client(where).patch(
+                    "jobs", handle.native, letting_go(Path(self.files.folder(handle.token)))
+                )
 
     async def find(self, tokens: Sequence[str]) -> Mapping[str, Handle]:
         """Jobs of these tokens. One that is suspended and lacks its Secret is not whole: it is submitted again.
@@ -328,6 +346,7 @@ class KubernetesBackend:
         seen |= {token: self._unknown(by_token[token]) for token in by_token.keys() - seen.keys() - silent.keys()}
         before, self._stuck = self._stuck, {token for token, one in seen.items() if one.never}
         self._keeper.forget(set(by_token))
+        self._turns.forget(set(by_token))
         self._places = {token: place for token, place in self._places.items() if token in by_token}
         return {token: one if token in before else replace(one, never="") for token, one in seen.items()}
 
@@ -349,8 +368,10 @@ class KubernetesBackend:
         if job is not None and not self._is_ours(job, handle.token):
             job = None
         seen = observed(name, job, look.pod(name), partial(self._last_word, handle.token)) or self._unknown(handle)
-        is_new = seen.native_state == "Running" and 0 <= time.time() - seen.started_at < _REPORTS_S
-        return replace(seen, unread=False) if is_new else seen
+        if seen.native_state == "Running":
+            is_new = 0 <= time.time() - seen.started_at < _REPORTS_S
+            seen = replace(seen, unread=False) if is_new else replace(seen, mute=reports_to(self.site))
+        return self._turns.counted(handle.token, seen)
 
     def _last_word(self, token: str, message: str) -> ExitRecord | None:
         """The exit record of a termination message, which is kept: the Job goes some day."""
@@ -417,7 +438,7 @@ class KubernetesBackend:
                 await client.delete("jobs", name, uid=job["metadata"]["uid"])
 
     async def list_all(self) -> Sequence[Stray]:
-        """This user's Jobs that wait or run, in every namespace that this home has asked for anything.
+        """This user's Jobs that wait or run, in every namespace that this home has used and the kubeconfig leads to.
 
         Raises:
             BackendUnreachable: no answer.
@@ -425,9 +446,10 @@ class KubernetesBackend:
         found = []
         mine = selector(labels_of(self.site, home=False))
         for where in await asyncio.to_thread(sent_anywhere, self.site.workloads):
-            async with self._once(where) as client:
-                look = Seen(await client.list("jobs", mine), await client.list("pods", mine))
-            found += [stray for name in look.jobs for stray in _strays(name, look)]
+            with suppress(InputError):
+                async with self._once(where) as client:
+                    look = Seen(await client.list("jobs", mine), await client.list("pods", mine))
+                found += [stray for name in look.jobs for stray in strays(name, look)]
         return found
 
     async def remove(self, stray: Stray, *, force: bool = False) -> None:
@@ -476,15 +498,3 @@ class KubernetesBackend:
                 if await self._taken(handle, follow=True):
                     return
             await asyncio.sleep(_LOOK_AGAIN_S)
-
-
-def _strays(name: str, look: Seen) -> list[Stray]:
-    job = look.jobs[name]
-    seen, said = observed(name, job, look.pod(name), lambda _: None), job["metadata"].get("annotations") or {}
-    if seen is None or seen.life not in (Life.PENDING, Life.RUNNING):
-        return []
-    return [
-        Stray(token, name, seen.life, seen.native_state, seen.node, moment(job["metadata"]["creationTimestamp"]),
-              str(said.get(HOME, "")))
-        for token in str(said.get(TOKENS, "")).split() if is_token(token)
-    ]  # fmt: skip

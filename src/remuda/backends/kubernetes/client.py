@@ -36,7 +36,7 @@ _VERSIONS: Final = {"jobs": "batch/v1", **dict.fromkeys(_CORE, "v1")}
 _REVIEWS: Final = "authorization.k8s.io/v1"
 _NAME: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 _PAGE, _LISTS, _AT_ONCE, _LINE, _SAID = 500, 3, 16, 1 << 20, 1000
-_DISCOVERED_S, _QUIET_S, _PATIENCE_S = 600.0, 300.0, 20.0
+_DISCOVERED_S, _QUIET_S, _PATIENCE_S, _CONNECT_S = 600.0, 300.0, 20.0, 5.0
 
 
 class Exists(Conflict):
@@ -229,7 +229,7 @@ class KubernetesClient:
         return f"{root}{scope}/{kind}" if name is None else f"{root}{scope}/{kind}/{name}"
 
     async def _ask(self, method: str, path: str, body: Doc | None = None, content: str = "application/json") -> Doc:
-        limits = aiohttp.ClientTimeout(total=self._timeout_s)
+        limits = aiohttp.ClientTimeout(total=self._timeout_s, sock_connect=_CONNECT_S)
         data = None if body is None else orjson.dumps(body)
         async with self._gate, self._answer(method, path, limits, data, content) as answer:
             said = _document(await answer.read())

@@ -7,7 +7,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from remuda.backends.base import Ending, Life, Observed
+from remuda.backends.base import Ending, Life, Observed, Stray, is_token
+from remuda.backends.kubernetes.render import HOME, KUEUE, TOKENS
 from remuda.backends.lastword import with_record
 from remuda.wire.exit import CANNOT_START, MEANINGS, meaning
 
@@ -32,11 +33,14 @@ _DISRUPTIONS: Final = {
     "DeletionByPodGC": (Ending.NODE_FAILED, "its node is gone"),
     "TerminationByKubelet": (Ending.NODE_FAILED, "its node ended it"),
 }
+_TAINTED: Final = "DeletionByTaintManager"
 _OF_NODES: Final = frozenset({
     "Evicted", "NodeLost", "NodeShutdown", "Terminated", "UnexpectedAdmissionError", "OutOfcpu", "OutOfmemory",
 })  # fmt: skip
 """`status.reason` of a pod that its node ended, or did not take."""
 _NO_PROGRAM: Final = ("StartError", "ContainerCannotRun")
+QUEUED: Final = "Queued"
+"""`Observed.native_state` of what Kueue lets start, or start again."""
 ENDS: Final = "Terminating"
 """`Observed.native_state` of what was told to end, and has not."""
 DISRUPTED, DEADLINE = "PodFailurePolicy", "DeadlineExceeded"
@@ -91,17 +95,14 @@ def observed(name: str, job: Doc | None, pod: Doc | None, read: Callable[[str], 
         None where nothing of it is there.
     """
     is_going = job is None or "deletionTimestamp" in job["metadata"]
-    if (
-        job is not None and is_suspended(job) and not (is_going or is_over(job))
-    ):  # not released yet, or a person holds it
-        held = Observed(Life.PENDING, name, "Suspended", held=True)
-        return held if pod is None else replace(held, life=Life.RUNNING, native_state=ENDS, held=False, unread=True)
+    if job is not None and is_suspended(job) and not (is_going or is_over(job)):  # not released yet, queued, or held
+        return _waiting(name, job) if pod is None else Observed(Life.RUNNING, name, ENDS, unread=True)
     if pod is not None and pod["status"].get("phase") in _OVER:
         return _ended(name, job, pod, read)
     if job is None or is_going:
         if pod is None and job is None:
             return None
-        return Observed(Life.RUNNING, name, ENDS, _node(pod), "its pod ends", unread=True)
+        return Observed(Life.RUNNING, name, ENDS, _node(pod), _why_ends(pod or {}), unread=True)
     if pod is None and is_over(job):
         return _of_job(name, job)
     if pod is None:
@@ -109,6 +110,13 @@ def observed(name: str, job: Doc | None, pod: Doc | None, read: Callable[[str], 
     if pod["status"].get("phase") == "Running" or "deletionTimestamp" in pod["metadata"]:
         return _running(name, job, pod)
     return _pending(name, pod)
+
+
+def _waiting(name: str, job: Doc) -> Observed:
+    queue = job["metadata"].get("labels", {}).get(KUEUE)
+    if not queue:
+        return Observed(Life.PENDING, name, "Suspended", held=True)
+    return Observed(Life.PENDING, name, QUEUED, reason=f"waits for queue {queue} (kubectl get workloads says for what)")
 
 
 def _node(pod: Doc | None) -> str:
@@ -127,9 +135,22 @@ def _running(name: str, job: Doc, pod: Doc) -> Observed:
     limit, began = job["spec"].get("activeDeadlineSeconds"), moment(job.get("status", {}).get("startTime"))
     word = ENDS if "deletionTimestamp" in pod["metadata"] else "Running"
     return Observed(
-        Life.RUNNING, name, word, _node(pod), started_at=started, limit_at=began + limit if limit and began else 0.0,
-        unread=True,
+        Life.RUNNING, name, word, _node(pod), _why_ends(pod) if word == ENDS else "", started_at=started,
+        limit_at=began + limit if limit and began else 0.0, unread=True,
     )  # fmt: skip
+
+
+def _why_ends(pod: Doc) -> str:
+    """Why a pod, if there is one, is to end, and what ends the wait for one whose node cannot tell that it has."""
+    word = (condition(pod, "DisruptionTarget") or {}).get("reason", "")
+    if word != _TAINTED or condition(pod, "Ready") is not None:
+        return f"its pod ends: {_DISRUPTIONS[word][1]}" if word in _DISRUPTIONS else "its pod ends"
+    node, own = _node(pod), pod["metadata"]["name"]
+    return (
+        f"its node {node} does not answer, so that nobody knows whether it has ended, and it may still write: the next "
+        f"attempt waits until the node is back, or is removed (kubectl delete node {node}), or the pod is given up "
+        f"(kubectl delete pod {own} --force)"
+    )
 
 
 def _pending(name: str, pod: Doc) -> Observed:
@@ -218,6 +239,19 @@ def _of_job(name: str, job: Doc) -> Observed:
     if word == DISRUPTED:
         return replace(seen, ending=Ending.PREEMPTED, reason=f"preempted, evicted, or its node was lost: {text}")
     return replace(seen, ending=Ending.CANCELLED, reason=_GONE)
+
+
+def strays(name: str, look: Seen) -> list[Stray]:
+    """What a Job that waits or runs is, by its tokens."""
+    job = look.jobs[name]
+    seen, said = observed(name, job, look.pod(name), lambda _: None), job["metadata"].get("annotations") or {}
+    if seen is None or seen.life not in (Life.PENDING, Life.RUNNING):
+        return []
+    return [
+        Stray(token, name, seen.life, seen.native_state, seen.node, moment(job["metadata"]["creationTimestamp"]),
+              str(said.get(HOME, "")))
+        for token in str(said.get(TOKENS, "")).split() if is_token(token)
+    ]  # fmt: skip
 
 
 def vanished(name: str) -> Observed:

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CLUSTER: Final = "cluster.json"
-"""In the directory of an allocation: where it was sent, as `cluster_of` has it, with context and namespace."""
+"""In the directory of an allocation: where it was sent, as `cluster_of` has it, with context, namespace and server."""
+SERVER: Final = "server"
+"""There: URL of the API server, as a context of the same name may lead to another one later."""
 Where = tuple[tuple[str, str], ...]
 """A cluster and namespace, as `cluster_of` has them."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from remuda.backends.base import Rendered, read_token
 from remuda.backends.rundir import allocation_dir, child_spec
 from remuda.base.errors import InputError
-from remuda.node.child.launch import NODE_VARIABLE
+from remuda.node.child.launch import ADDRESS_VARIABLE, NODE_VARIABLE
 from remuda.plan.placing.place import KubernetesPlace, placed
 from remuda.specs.kubernetes import TOLERATION
 from remuda.wire.child import Away
@@ -20,17 +20,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from remuda.backends.base import Request
-    from remuda.plan.model import Resources
+    from remuda.plan.model import Command, Resources
 
 Doc = dict[str, Any]
 
 OBJECTS: Final = "objects.yaml"
 """In the directory of an allocation: what is sent for it, as documents of JSON with `SEPARATOR` between them."""
 SEPARATOR: Final = "\n---\n"
-TOKENS, HOME, USER = (f"remuda.dev/{name}" for name in ("tokens", "home", "user"))
+TOKENS, HOME, USER, QUEUE = (f"remuda.dev/{name}" for name in ("tokens", "home", "user", "queue"))
+KUEUE: Final = "kueue.x-k8s.io/queue-name"
+"""Label by which Kueue knows that a Job is its own, and of which queue."""
 MANAGED: Final = {"app.kubernetes.io/managed-by": "remuda"}
 CONTAINER: Final = "task"
-GPU: Final = "nvidia.com/gpu"
 GPU_KIND: Final = "nvidia.com/gpu.product"
 """Label that GPU feature discovery puts on nodes."""
 HOST, KEY = "host.json", "report.key"
@@ -38,6 +39,7 @@ HOST, KEY = "host.json", "report.key"
 OF_SECRET: Final = "of-secret."  # noqa: S105 - part of a name
 _PROGRAM, _OWN, _RUN, _LAST = "/remuda/program", "/remuda/own", "/remuda/run", "/dev/termination-log"
 _ARCHIVE: Final = "node.pyz"
+_TOLD: Final = {NODE_VARIABLE: "spec.nodeName", ADDRESS_VARIABLE: "status.podIP"}
 _LOG_BYTES: Final = 4 << 20
 """Of `child.log` in the pod, where it only tells whether output comes."""
 _LAST_WORDS_S: Final = 5
@@ -95,19 +97,20 @@ def render(request: Request, site: KubernetesSite) -> Rendered:
         raise InputError("a pod is on one node", where="nodes")
     folder = allocation_dir(site.workloads, request.token)
     name, labels = job_name(request.token), _labels(request, site)
-    secrets = command.secret_env.items()
     secret: Doc = {
         "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
         "metadata": {"name": name, "labels": labels},
         "stringData": {
             "child.json": _child(request, folder),
-            **{OF_SECRET + key: ref.model_dump_json(exclude_defaults=True) for key, ref in secrets},
+            **{OF_SECRET + key: ref.model_dump_json(exclude_defaults=True)
+               for key, ref in command.secret_env.items() if not ref.secret},
         },
     }  # fmt: skip
     if (size := len(secret["stringData"]["child.json"].encode())) > _ROOM:
         raise InputError(f"script and settings are {size:,} bytes, and a Secret has room for {_ROOM:,}", where="script",
                          hint="put what is large into the image")  # fmt: skip
     annotations = {TOKENS: request.token, HOME: str(site.workloads.parent)}
+    annotations |= {QUEUE: place.queue} if place.queue else {}
     job: Doc = {
         "apiVersion": "batch/v1", "kind": "Job",
         "metadata": {"name": name, "labels": labels, "annotations": annotations},
@@ -148,7 +151,8 @@ def _child(request: Request, folder: Path) -> str:
     )  # fmt: skip
     return replace(
         child, run_dir=_RUN, fence_file="", previous_dir="", log_max_bytes=_LOG_BYTES,
-        secret_env={name: {"file": f"{_OWN}/{OF_SECRET}{name}"} for name in command.secret_env},
+        secret_env={name: {"env": name} if ref.secret else {"file": f"{_OWN}/{OF_SECRET}{name}"}
+                    for name, ref in command.secret_env.items()},
         away=Away(f"{_OWN}/{KEY}", _LAST),
     ).to_json()  # fmt: skip
 
@@ -182,21 +186,33 @@ def _pod(request: Request, place: KubernetesPlace, site: KubernetesSite) -> Doc:
     if needs.gpus:  # NCCL and data loaders need more than the 64 MB that there are
         volumes.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
         mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108 - in the container
+    for number, text in enumerate(place.mounts):
+        claim, path, *fixed = text.split(":")
+        volumes.append({"name": f"claim-{number}", "persistentVolumeClaim": {"claimName": claim}})
+        mounts.append({"name": f"claim-{number}", "mountPath": path, **({"readOnly": True} if fixed else {})})
     container: Doc = {
         "name": CONTAINER, "image": request.group.command.image,
         "command": [place.python or "python3", "-I", "-S", f"{_PROGRAM}/{_ARCHIVE}", "child", f"{_OWN}/child.json"],
-        "env": [{"name": NODE_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+        "env": [*({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+                  for name, path in _TOLD.items() if name == NODE_VARIABLE or request.group.listen),
+                *_secrets(request.group.command)],
         "volumeMounts": mounts, "terminationMessagePath": _LAST, "terminationMessagePolicy": "File",
-        **({"resources": asked} if (asked := _resources(needs)) else {}),
+        **({"resources": asked} if (asked := _resources(needs, place.gpu_resource)) else {}),
+        **({"securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}}
+           if place.security else {}),
     }  # fmt: skip
     selected = dict(text.split("=", 1) for text in place.node_selector)
     selected |= {GPU_KIND: needs.gpu_type} if needs.gpu_type else {}
-    tolerated = place.tolerations or ((f"{GPU}:NoSchedule",) if needs.gpus else ())
+    tolerated = place.tolerations or ((f"{place.gpu_resource}:NoSchedule",) if needs.gpus else ())
+    person: Doc = {"runAsUser": place.run_as_user} if place.run_as_user else {}
+    person |= {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}} if place.security else {}
     return {
         "restartPolicy": "Never", "enableServiceLinks": False,
         "terminationGracePeriodSeconds": round(request.group.kill_grace_s) + _LAST_WORDS_S,
         "containers": [container], "volumes": volumes,
         **({"serviceAccountName": place.service_account} if place.service_account else {}),
+        **({"securityContext": person} if person else {}),
+        **({"runtimeClassName": place.runtime_class} if place.runtime_class else {}),
         **({"nodeSelector": selected} if selected else {}),
         **({"tolerations": [_toleration(text) for text in tolerated]} if tolerated else {}),
         **({"imagePullSecrets": [{"name": one} for one in place.image_pull_secrets]}
@@ -205,10 +221,17 @@ def _pod(request: Request, place: KubernetesPlace, site: KubernetesSite) -> Doc:
     }  # fmt: skip
 
 
-def _resources(needs: Resources) -> Doc:
+def _secrets(command: Command) -> list[Doc]:
+    """Variables that are Secrets of the namespace: the node program has them, and hands them on."""
+    named = {key: ref.secret.split("/") for key, ref in command.secret_env.items() if ref.secret}
+    return [{"name": key, "valueFrom": {"secretKeyRef": {"name": name, "key": part}}}
+            for key, (name, part) in named.items()]  # fmt: skip
+
+
+def _resources(needs: Resources, gpu: str) -> Doc:
     """A pod is killed beyond its memory, and slowed down beyond its CPUs only where others want them."""
     memory = {"memory": str(needs.mem_bytes)} if needs.mem_bytes else {}
-    limits = memory | ({GPU: str(needs.gpus)} if needs.gpus else {})
+    limits = memory | ({gpu: str(needs.gpus)} if needs.gpus else {})
     requests = limits | ({"cpu": str(needs.cpus)} if needs.cpus else {})
     return {name: part for name, part in (("limits", limits), ("requests", requests)) if part}
 

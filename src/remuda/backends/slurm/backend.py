@@ -32,6 +32,7 @@ from remuda.backends.slurm.ending import Ender
 from remuda.backends.slurm.files import RunDirectories
 from remuda.backends.slurm.logs import find_log, until_ended, until_written
 from remuda.backends.slurm.observing import Queue, is_of
+from remuda.backends.slurm.pace import Pace
 from remuda.backends.slurm.render import SlurmSite, render
 from remuda.base.clock import Clock, SystemClock, lived
 from remuda.base.errors import BackendUnreachable, Impossible, Rejected, RemudaError
@@ -50,7 +51,7 @@ class SlurmBackend:
         site: where files are.
         client: how to talk to Slurm.
         poll_s: between two looks when nothing happens.
-        hurry_s: the same while something is about to end.
+        hurry_s: the same on average while something is about to end.
         gone_after_s: how long a job must be unknown to squeue and sacct before it is gone.
         clock: for `gone_after_s`.
     """
@@ -72,6 +73,7 @@ class SlurmBackend:
         self.client = client or SlurmClient()
         self.poll_s = poll_s
         self.hurry_s = hurry_s
+        self._pace = Pace(hurry_s)
         self.files = RunDirectories(site.workloads)
         self._logs = Logs()
         self._ender = Ender(self.client, self.files)
@@ -156,6 +158,7 @@ class SlurmBackend:
         mine = {token: handle for token in tokens if isinstance(handle := outcomes[token], Handle)}
         if not mine:
             return
+        self.client.look_at_once()  # jobs wait, held, for what it says
         try:
             queue = Queue(await self.client.queue())
         except BackendUnreachable:
@@ -215,6 +218,7 @@ class SlurmBackend:
         """
         self._just_held.clear()  # an id is only as good as the look that told it
         queue = Queue(await self.client.queue())
+        self.hurry_s = self._pace.looked(lived(self._clock), self.client.look_s)
         seen: dict[str, Observed] = {}
         ended: dict[Handle, QueueLine] = {}
         missing: list[Handle] = []

@@ -53,6 +53,8 @@ class SlurmClient:
 
     def __init__(self, commands: Commands | None = None, *, gap_s: float = 0.5) -> None:
         self.commands = commands or Commands()
+        self.look_s = 0.0
+        """What the last look at the queue took."""
         self._gap_s = gap_s
         self._looked_at = float("-inf")
         self._next_look: asyncio.Future[list[QueueLine]] | None = None
@@ -80,13 +82,14 @@ class SlurmClient:
     async def _look(self) -> list[QueueLine]:
         async with self._gate:
             await asyncio.sleep(max(0.0, self._looked_at + self._gap_s - time.monotonic()))
-            self._next_look = None
+            self._next_look, began = None, time.monotonic()
             try:
                 text = await self.commands.ask(
                     ("squeue", "-h", "-r", "-t", "all", "-u", str(os.getuid()), "-o", SQUEUE_FORMAT)
                 )
             finally:
                 self._looked_at = time.monotonic()
+                self.look_s = self._looked_at - began
         return parse_squeue(text)
 
     async def accounts(self, ids: Sequence[str] = (), names: Iterable[str] = ()) -> dict[str, AccountLine] | None:

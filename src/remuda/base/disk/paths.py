@@ -74,6 +74,11 @@ class StatePaths:
         return self.root / "host.json"
 
     @property
+    def report_port(self) -> Path:
+        """Where the last host took reports: the next one does so there again, as pods are told once."""
+        return self.root / "report.port"
+
+    @property
     def report_secret(self) -> Path:
         """What the keys are made of with which allocations report; it stays the same from host to host."""
         return self.root / "report.secret"

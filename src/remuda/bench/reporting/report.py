@@ -49,7 +49,7 @@ def page(points: Sequence[Point], *, title: str = "", group: str = "", now: floa
     if len(points) > MOST:
         hint = "name those that belong on one page: remuda bench report ID…"
         raise InputError(f"a report holds {MOST:,} points at most, not {len(points):,}", hint=hint)
-    graphs = graphs_of(points, group)
+    graphs = graphs_of([point for point in points if point.accuracy is None], group)
     heading = said(title or title_of(points), 160)
     body = [
         f"<header><h1>{heading}</h1>{_facts(points)}{_tiles(graphs)}</header>",
@@ -81,7 +81,8 @@ def _facts(points: Sequence[Point]) -> str:
     counts = Counter(point.verdict for point in points)
     days = sorted({day(point.started_at) for point in points if point.started_at})
     gpus = [f"{point.hardware.gpus} × {point.hardware.gpu_type or 'GPU'}" for point in points if point.hardware.gpus]
-    loads = [f"{point.load.isl:,} tokens in, {point.load.osl:,} out, cache {point.load.cache}" for point in points]
+    loads = [f"{point.load.isl:,} tokens in, {point.load.osl:,} out, cache {point.load.cache}"
+             for point in points if point.accuracy is None]  # fmt: skip
     rows = [
         ("Model", _several(point.model for point in points)),
         ("Endpoint", _several(point.endpoint for point in points)),
@@ -137,6 +138,8 @@ def _tiles(graphs: Graphs) -> str:
 
 def _pictures(graphs: Graphs, points: Sequence[Point]) -> str:
     if not graphs.series:
+        if all(point.accuracy for point in points):
+            return ""
         return '<section><h2>No chart</h2><p class="soft">No point counts; below is why.</p></section>'
     with_tips = len(points) <= _TIPS
     key = _key(graphs, points)
@@ -176,7 +179,8 @@ def _columns(points: Sequence[Point], names: Mapping[str, str]) -> list[tuple[st
     every: list[tuple[str, str, Callable[[Point], str]]] = [
         ("point", "l code", lambda point: escape(point.name)),
         ("series", "l n", lambda point: said(names.get(point.name, "–"), 60)),
-        ("load", "l", lambda point: escape(point.load.label)),
+        ("load", "l", lambda point: said(point.label, 60)),
+        ("score", "", lambda point: said(point.score or "–", 60)),
         ("in / out", "", lambda point: f"{point.load.isl:,} / {point.load.osl:,}"),
         ("requests", "", lambda point: f"{int(point.of('measured') or 0):,}"),
         ("TTFT<br>p50, ms", "", ms("ttft", "p50")), ("TTFT<br>p99, ms", "", ms("ttft", "p99")),

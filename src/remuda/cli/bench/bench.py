@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from remuda.base.units import show_money, show_ms, show_number
+from remuda.cli.bench import accuracy, search
 from remuda.cli.bench import files as bench_files
-from remuda.cli.bench import search
 from remuda.cli.bench.points import compare, report
 from remuda.cli.lazy import Headed, NearGroup, drawn, dry, examples, together
 from remuda.cli.show import console, echo, is_terminal, pairs, print_json, say, table
@@ -95,7 +95,7 @@ def _run(file: Path | None, options: dict[str, Any]) -> int:
     from remuda.client.bench.job import exit_code
 
     kept = control.store()
-    plan = control.plan(control.read(file, _overrides(options)), say)
+    plan = control.plan(control.read(file, overrides(options)), say)
     if options["detach"] or options["dry_run"]:
         return _detach(plan, options)
     found: list[Measured] = []
@@ -142,7 +142,8 @@ def _detach(plan: BenchPlan, options: dict[str, Any]) -> int:
     return left(folder, place)
 
 
-def _overrides(options: dict[str, Any]) -> list[Override]:
+def overrides(options: dict[str, Any]) -> list[Override]:
+    """What was typed, as fields of a benchmark's document."""
     from remuda.base.errors import InputError
     from remuda.cli import typed
     from remuda.specs.reading.resolve import Override
@@ -203,11 +204,13 @@ def _rows(points: Sequence[Point]) -> tuple[tuple[str, ...], list[list[str]]]:
         shown["cost/1M out"] = lambda point: show_money(point.per_million, point.currency)
     if any(point.joules_per_token is not None for point in points):
         shown["J/token out"] = lambda point: show_number(point.joules_per_token)
+    if any(point.accuracy for point in points):
+        shown["score"] = lambda point: point.score or "–"
     shown["verdict"] = _verdict
     times = [(metric, statistic) for metric in ("ttft", "tpot") for statistic in ("p50", "p99")]
     rows = [
         [
-            point.name, point.load.label, show_number(point.metrics.get("measured")),
+            point.name, point.label, show_number(point.metrics.get("measured")),
             *(show_ms(point.of(*one)) for one in times), show_number(point.of("output_tok_s")),
             show_number(point.of("req_s")), *(of(point) for of in shown.values()),
         ] for point in points
@@ -310,6 +313,9 @@ def show(point: str, as_json: bool) -> None:
     if as_json:
         print_json({**found.to_json(), "folder": str(kept.folder(found))})
         return
+    if found.accuracy:
+        accuracy.tell(found)
+        return
     load = found.load
     pairs([
         ("point", f"{found.name}: {_verdict(found)}"), ("model", found.model), ("endpoint", found.endpoint),
@@ -335,6 +341,7 @@ def show(point: str, as_json: bool) -> None:
 
 
 bench.add_command(search.command(_load_options, _HEADINGS))
+bench.add_command(accuracy.accuracy)
 bench.add_command(bench_files.export)
 bench.add_command(bench_files.import_)
 bench.add_command(compare)

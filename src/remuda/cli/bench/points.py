@@ -8,11 +8,30 @@ from typing import TYPE_CHECKING
 import click
 
 from remuda.base.units import show_counted, show_ms, show_number
-from remuda.cli.lazy import examples
+from remuda.cli.lazy import examples, together
 from remuda.cli.show import echo, print_json, say, table
 
 if TYPE_CHECKING:
-    from remuda.bench.judging.compare import Difference, Pair
+    from remuda.bench.judging.compare import Comparison, Difference, Pair
+    from remuda.bench.point import Point
+
+
+compare_options = together(
+    click.argument("a"),
+    click.argument("b"),
+    click.option("--floor", default="3%", show_default=True, help="Ignore differences smaller than this."),
+    click.option("--allow-invalid", is_flag=True, help="Include invalid points."),
+    click.option("--fail-on-regression", is_flag=True, help="Exit with 1 when a metric is worse."),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+)
+report_options = together(
+    click.option(
+        "-o", "--output", default="report.html", show_default=True, type=click.Path(path_type=Path), help="File."
+    ),
+    click.option("--group", default="", metavar="meta.KEY", help="Draw one line for each value of this --meta key."),
+    click.option("--title", default="", help="Heading of the page."),
+    click.option("--png", type=click.Path(path_type=Path), metavar="FILE", help="Write a picture for slides, too."),
+)
 
 
 @click.command(
@@ -21,12 +40,7 @@ if TYPE_CHECKING:
         "remuda bench compare 3f9a01c2-1,3f9a01c2-2 77b20c1e --fail-on-regression",
     )
 )
-@click.argument("a")
-@click.argument("b")
-@click.option("--floor", default="3%", show_default=True, help="Ignore differences smaller than this.")
-@click.option("--allow-invalid", is_flag=True, help="Include invalid points.")
-@click.option("--fail-on-regression", is_flag=True, help="Exit with 1 when a metric is worse.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@compare_options
 def compare(a: str, b: str, floor: str, allow_invalid: bool, fail_on_regression: bool, as_json: bool) -> int:
     """Show which metrics of B are better or worse than A's, with 95 % intervals.
 
@@ -38,6 +52,11 @@ def compare(a: str, b: str, floor: str, allow_invalid: bool, fail_on_regression:
     from remuda.client.bench import points as bench_points
 
     found = bench_points.compared(control.store(), a, b, floor, with_invalid=allow_invalid)
+    return show_compared(found, fail_on_regression=fail_on_regression, as_json=as_json)
+
+
+def show_compared(found: Comparison, *, fail_on_regression: bool, as_json: bool) -> int:
+    """Print a comparison; its exit code."""
     if as_json:
         print_json(found.to_json())
     else:
@@ -53,9 +72,10 @@ def compare(a: str, b: str, floor: str, allow_invalid: bool, fail_on_regression:
 
 
 def _show(pair: Pair) -> None:
-    for letter, points in (("A", pair.a), ("B", pair.b)):
+    labels = pair.label.split(" / ")
+    for letter, points, label in (("A", pair.a, labels[0]), ("B", pair.b, labels[-1])):
         names = ", ".join(point.name for point in points)
-        echo(f"{letter}: {show_counted(len(points), 'repeat')} of {points[0].load.label} ({names})")
+        echo(f"{letter}: {show_counted(len(points), 'repeat')} of {label} ({names})")
     if pair.differ:
         echo("These differ, apart from the numbers:")
         for line in pair.differ:
@@ -81,10 +101,7 @@ def _change(one: Difference) -> list[str]:
     epilog=examples("remuda bench report -o report.html", "remuda bench report --group meta.gpu --png slide.png")
 )
 @click.argument("points", nargs=-1)
-@click.option("-o", "--output", default="report.html", show_default=True, type=click.Path(path_type=Path), help="File.")
-@click.option("--group", default="", metavar="meta.KEY", help="Draw one line for each value of this --meta key.")
-@click.option("--title", default="", help="Heading of the page.")
-@click.option("--png", type=click.Path(path_type=Path), metavar="FILE", help="Write a picture for slides, too.")
+@report_options
 def report(points: tuple[str, ...], output: Path, group: str, title: str, png: Path | None) -> None:
     """Write points and their charts to one HTML file that works offline.
 
@@ -94,7 +111,14 @@ def report(points: tuple[str, ...], output: Path, group: str, title: str, png: P
     from remuda.client.bench import benchmarks as control
     from remuda.client.bench import points as kept
 
-    found = kept.write_report(control.store(), points, output, title=title, group=group, png=png)
+    show_report(kept.reported(control.store(), points), output, group=group, title=title, png=png)
+
+
+def show_report(points: list[Point], output: Path, *, group: str, title: str, png: Path | None) -> None:
+    """Write the page of points, and say what is on it."""
+    from remuda.client.bench import points as kept
+
+    found = kept.write_report(points, output, title=title, group=group, png=png)
     drawn = sum(1 for point in found if point.verdict != "invalid")
     say(f"{show_counted(len(found), 'point')}, {drawn:,} drawn")
     echo(str(output))

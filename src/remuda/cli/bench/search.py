@@ -55,12 +55,12 @@ def command(load_options: Callable[[Any], Any], headings: Mapping[str, str]) -> 
 
 def _run(file: Path | None, options: dict[str, Any], maximise: str, low: float, high: float) -> int:
     from remuda.base.errors import Interrupted
-    from remuda.cli.bench.bench import _overrides, _progress, _tell
+    from remuda.cli.bench.bench import _progress, _tell, overrides
     from remuda.client.bench import benchmarks as control
     from remuda.client.bench import search as bench_search
 
     kept = control.store()
-    loaded = control.read(file, _overrides(options))
+    loaded = control.read(file, overrides(options))
     hunt = bench_search.plan(loaded, say, maximise=maximise, low=low, high=high)
     say(bench_search.forecast(hunt))
     tried: list[Measured] = []
@@ -80,26 +80,19 @@ def _run(file: Path | None, options: dict[str, Any], maximise: str, low: float, 
         print_json(bench_search.to_json(hunt, outcome, tried))
     else:
         _show(hunt, outcome, tried)
-    return _exit_code(outcome, allow_suspect=options["allow_suspect"], allow_changed=options["allow_changed_rules"])
-
-
-def _exit_code(outcome: SearchOutcome, *, allow_suspect: bool, allow_changed: bool) -> int:
-    from remuda.bench.search import SearchEnd
-    from remuda.client.bench.job import IS_INVALID, IS_SUSPECT
-
-    if outcome.found.end is SearchEnd.INVALID:
-        return IS_INVALID
-    suspect = any(point.verdict != "valid" for point in outcome.grounds) and not allow_suspect
-    changed = any(point.changed for point in outcome.grounds) and not allow_changed
-    return IS_SUSPECT if outcome.found.end is SearchEnd.UNKNOWN or suspect or changed else 0
+    return bench_search.exit_code(
+        outcome, allow_suspect=options["allow_suspect"], allow_changed=options["allow_changed_rules"]
+    )
 
 
 def _show(hunt: Hunt, outcome: SearchOutcome, tried: list[Measured]) -> None:
     from remuda.cli.bench.bench import _reasons, _rows
+    from remuda.client.bench.search import result
 
-    echo(_result(hunt, outcome))
+    echo(result(hunt, outcome))
     for smaller, larger in outcome.found.contradictions:
-        echo(f"{_label(hunt, smaller)} missed it twice, although {_label(hunt, larger)} met it: the smaller one counts")
+        less, more = hunt.at(smaller).label, hunt.at(larger).label
+        echo(f"{less} missed it twice, although {more} met it: the smaller one counts")
     if outcome.found.met is not None:
         echo(_numbers(outcome.points[outcome.found.met]))
     echo()
@@ -108,32 +101,6 @@ def _show(hunt: Hunt, outcome: SearchOutcome, tried: list[Measured]) -> None:
     for point in outcome.grounds:
         for line in _reasons(point):
             echo(line)
-
-
-def _label(hunt: Hunt, value: float) -> str:
-    return hunt.at(value).label
-
-
-def _result(hunt: Hunt, outcome: SearchOutcome) -> str:
-    from remuda.bench.search import SearchEnd
-
-    found = outcome.found
-    slo = " and ".join(f"{name.replace('_', ' ')} ≤ {show_ms(bound)}" for name, bound in hunt.session.terms.slo.items())
-    met = _label(hunt, found.met) if found.met is not None else ""
-    if found.end is SearchEnd.FOUND and found.missed is not None:
-        return f"{met} is the largest load that meets {slo}; {_label(hunt, found.missed)} misses it"
-    if found.end is SearchEnd.ALL_MET:
-        return f"{met} meets {slo}, and no larger load was tried: raise --max"
-    if found.end is SearchEnd.NONE_MET or found.at is None:
-        return f"not even {_label(hunt, hunt.bounds.low)} meets {slo}"
-    silent = _label(hunt, found.at)
-    why = (
-        "is not known: too few requests ended for a percentile"
-        if found.end is SearchEnd.UNKNOWN
-        else "cannot be said: its point is invalid"
-    )
-    known = f"{met} is the largest load that is known to meet it" if met else "none is known to meet it"
-    return f"whether {silent} meets {slo} {why}, also the second time; {known}"
 
 
 def _numbers(point: Point) -> str:

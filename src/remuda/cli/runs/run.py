@@ -22,7 +22,8 @@ _HEADINGS = {
     "Resource": "gpu-type max-vram gres nodes cpus-per-task mem time-limit",
     "Placement": "backend prefer account qos constraint reservation exclude-nodes node-list hedge retry-per-partition "
     "reset-to-preferred",
-    "Kubernetes": "image namespace context kubeconfig service-account node-selector tolerations image-pull-secrets ttl",
+    "Kubernetes": "image namespace context kubeconfig service-account node-selector tolerations image-pull-secrets "
+    "mounts queue security run-as-user runtime-class gpu-resource ttl",
     "Restart": "mode keep-alive max-retries heal-after quick-failure backoff-base backoff-max requeue",
     "Health": "heartbeat-interval heartbeat-grace progress-stall gpu-check blacklist-ttl blacklist-limit no-blacklist",
     "Script": "env workdir modules preamble python output error signal kill-grace profile",

@@ -32,7 +32,7 @@ _of_recipes = together(
 
 
 @click.command(epilog=examples("remuda apply recipe.yaml --backend local", "remuda apply recipe.yaml:tp8 --dry-run"))
-@click.argument("target", metavar="FILE[:SELECTOR]")
+@click.argument("targets", nargs=-1, required=True, metavar="FILE[:SELECTOR]...")
 @click.option("-n", "--name", default="", help="Name of the deployment; overrides the file.")
 @_of_recipes
 @dry()
@@ -42,36 +42,40 @@ _of_recipes = together(
     metavar="DIR",
     help="Write the commands and the resolved recipe of --dry-run to DIR.",
 )
-@click.option("--sweep", is_flag=True, help="Measure what is not known of its section `sweep`.")
+@click.option("--sweep", is_flag=True, help="Measure what is not known of FILE: its section `sweep`, selected recipes.")
 @click.option("--wait/--no-wait", default=True, help="Wait until the endpoint answers (default), or return at once.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def apply(  # noqa: PLR0913
-    target: str, name: str, settings: tuple[str, ...], unset: tuple[str, ...], backend: str | None,
+    targets: tuple[str, ...], name: str, settings: tuple[str, ...], unset: tuple[str, ...], backend: str | None,
     cluster_file: Path | None, *, dry_run: bool, write: Path | None, sweep: bool, wait: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Bring up the deployment of a recipe: workers by role, then the frontend; print its URL.
 
     FILE is an srtctl recipe (version 1 or 2) or a document of kind deployment. Manage it like a swarm: status,
-    logs --role decode, explain, scale NAME decode=4, restart NAME prefill, down.
+    logs --role decode, explain, scale NAME decode=4, restart NAME prefill, down. Several FILEs are one --sweep.
 
     Streams the recipe's benchmark; the deployment stops when it finishes. The exit code is that of `bench`, or of the
     benchmark's command.
     """
     from remuda.cli.serve.up import bring
 
+    if write is not None and sweep:
+        raise click.UsageError("--sweep is several deployments: it goes without --write")
     if write is not None and not dry_run:
         raise click.UsageError("--write goes with --dry-run: an apply writes its directory by itself")
+    if len(targets) > 1 and not sweep:
+        raise click.UsageError(f"apply brings up one deployment, not {len(targets)}: --sweep has several measured")
     cluster = str(cluster_file.absolute()) if cluster_file is not None else ""
-    words = {
-        "target": target, "settings": settings, "unset": unset, "name": name, "backend": backend or "",
+    words: dict[str, Any] = {
+        "settings": settings, "unset": unset, "name": name, "backend": backend or "",
         "cluster_file": cluster,
     }  # fmt: skip
     if sweep:
         from remuda.cli.serve import sweeps
 
-        if write is not None:
-            raise click.UsageError("--sweep is several deployments: it goes without --write")
+        words["targets"] = targets
         return sweeps.show(words, as_json=as_json) if dry_run else sweeps.run(words, wait=wait, as_json=as_json)
+    words["target"] = targets[0]
     if wait and not dry_run:
         from remuda.cli.serve import deployed
 

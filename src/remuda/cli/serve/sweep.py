@@ -1,4 +1,4 @@
-"""`sweep`: what the host carries out of a sweep, looked at, waited for and ended."""
+"""`sweep`: what the host carries out of sweeps, looked at, waited for, ended, reported and compared."""
 
 from __future__ import annotations
 
@@ -7,37 +7,59 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remuda.base.errors import Interrupted
-from remuda.base.ids import check_name
-from remuda.cli.lazy import NearGroup, together
-from remuda.cli.show import print_json, say, table
+from remuda.base.units import show_counted
+from remuda.cli.bench.points import compare_options, report_options, show_compared, show_report
+from remuda.cli.lazy import NearGroup, examples, together
+from remuda.cli.show import age, print_json, say, table
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from remuda.client.http import HostClient
     from remuda.client.jobs.pool import Rows
 
 _of_one = together(
-    click.argument("name"), click.option("--json", "as_json", is_flag=True, help="Print its deployments as JSON.")
+    click.argument("name"),
+    click.option("--json", "as_json", is_flag=True, help="Print points and deployments as JSON."),
 )
 
 
 @click.group(cls=NearGroup)
 def sweep() -> None:
-    """Follow or end a sweep. `remuda apply FILE --sweep` begins it; it is called like its deployment."""
+    """Follow, end or compare sweeps. `remuda apply FILE --sweep` begins one; it is called like its deployment."""
+
+
+@sweep.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_(as_json: bool) -> None:
+    """List sweeps, and how many deployments of each are how far."""
+    from remuda.client.http import looking
+
+    found = looking(starts=True).get("/campaigns", kind="sweep")
+    if as_json:
+        print_json(found)
+        return
+    columns = ["name", "deployments", "waiting", "going", "done", "failed"]
+    shown = [[*(str(one[key]) for key in columns), age(one["since"]), one["document"]] for one in found]
+    table([*columns, "changed", "file"], shown, empty="no sweeps; begin one: remuda apply FILE --sweep")
 
 
 @sweep.command()
 @_of_one
 def status(name: str, as_json: bool) -> None:
-    """Show the deployments of sweep NAME. For its points: remuda apply FILE --sweep --dry-run."""
-    _show(_asked(name)[1]["rows"], as_json=as_json)
+    """Show the deployments of sweep NAME, and how many of its points are known."""
+    _show(_host(), name, as_json=as_json)
 
 
 @sweep.command()
 @_of_one
 def wait(name: str, as_json: bool) -> int:
     """Follow sweep NAME to its end. Exit code 1: a deployment has failed, or lacks a point."""
-    host, found = _asked(name)
-    _show(rows := follow_sweep(host, found), as_json=as_json)
+    from remuda.client.bench import swept
+
+    host = _host()
+    rows = follow_sweep(host, swept.asked(host, name))
+    _show(host, name, as_json=as_json)
     return int(any(row["outcome"] == "failed" for row in rows))
 
 
@@ -45,10 +67,39 @@ def wait(name: str, as_json: bool) -> int:
 @_of_one
 def cancel(name: str, as_json: bool) -> None:
     """End what is left of sweep NAME. What was measured stays; `apply --sweep` measures the rest."""
+    from remuda.base.ids import check_name
     from remuda.client.jobs import pool
 
-    host, _ = _asked(name)
-    _show(pool.cancel(host, name), as_json=as_json)
+    host = _host()
+    pool.cancel(host, check_name(name), "sweep")
+    _show(host, name, as_json=as_json)
+
+
+@sweep.command(epilog=examples("remuda sweep report grid -o grid.html --png grid.png"))
+@click.argument("name")
+@report_options
+def report(name: str, output: Path, group: str, title: str, png: Path | None) -> None:
+    """Write the points of sweep NAME and their charts to one HTML file: a line for each deployment's parameters.
+
+    As `remuda bench report`, which takes any points.
+    """
+    from remuda.client.bench import swept
+
+    found = swept.measured(_host(), name)
+    show_report(found, output, group=group or f"meta.{swept.PARAMETERS}", title=title or f"Sweep {name}", png=png)
+
+
+@sweep.command(epilog=examples("remuda sweep compare before after --fail-on-regression"))
+@compare_options
+def compare(a: str, b: str, floor: str, allow_invalid: bool, fail_on_regression: bool, as_json: bool) -> int:
+    """Show which metrics of sweep B are better or worse than A's, where parameters and load are the same.
+
+    As `remuda bench compare`, which takes any points.
+    """
+    from remuda.client.bench import swept
+
+    found = swept.compared(_host(), a, b, floor, with_invalid=allow_invalid)
+    return show_compared(found, fail_on_regression=fail_on_regression, as_json=as_json)
 
 
 def follow_sweep(host: HostClient, begun: dict[str, Any]) -> Rows:
@@ -72,20 +123,23 @@ def go_on(name: str) -> str:
     return f"follow it: remuda sweep wait {name}; end it: remuda sweep cancel {name}"
 
 
-def _asked(name: str) -> tuple[HostClient, dict[str, Any]]:
-    """The host, and a sweep as that has it."""
-    from remuda.client import reconnect
+def _host() -> HostClient:
     from remuda.client.http import connect
 
-    host = connect()
-    return host, reconnect.get(host, f"/campaigns/{check_name(name)}")
+    return connect()
 
 
-def _show(rows: Rows, *, as_json: bool) -> None:
+def _show(host: HostClient, name: str, *, as_json: bool) -> None:
     from remuda.cli.jobs.pool import step_of
+    from remuda.client.bench import sweeps, swept
 
+    found = swept.asked(host, name)
+    rows, points = found["rows"], sweeps.known(found["points"])
     if as_json:
-        print_json(rows)
+        same = {key: found[key] for key in ("name", "document", "bound")}
+        print_json({**same, "points": points, "deployments": rows})
         return
     shown = [[row["name"], step_of(row), row["phase"], row["reason"] or row["told"]] for row in rows]
     table(["deployment", "step", "phase", "reason"], shown)
+    known = sum(one["state"] == sweeps.KNOWN for one in points)
+    say(f"{known:,} of {show_counted(len(points), 'point')} known")

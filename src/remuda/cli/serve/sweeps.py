@@ -64,9 +64,12 @@ def run(words: Mapping[str, Any], *, wait: bool, as_json: bool) -> int:
 def _draw(points: Points) -> None:
     columns = ["parameters", "load", "deployment", "state"]
     table(columns, [[one[key] or "-" for key in columns] for one in points])
+    for one in points:
+        if one["found"]:
+            echo(f"{one['parameters'] or one['deployment']}: {one['found']}")
 
 
 def _to_measure(points: Points) -> str:
-    missing = [one for one in points if one["state"] != KNOWN]
-    needed = len({one["deployment"] for one in missing})
-    return f"to measure: {show_counted(len(missing), 'point')} on {show_counted(needed, 'deployment')}"
+    missing = {one["address"]: one["deployment"] for one in points if one["state"] != KNOWN}
+    needed = show_counted(len({*missing.values()}), "deployment")
+    return f"to measure: {show_counted(len(missing), 'point')} on {needed}"

@@ -1,4 +1,4 @@
-"""`try slurm`: a real Slurm of several nodes on this machine, to see what remuda does when nodes fail."""
+"""`try slurm` and `try kubernetes`: a practice cluster on this machine, to see what remuda does when nodes fail."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import os
 import shlex
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from remuda.cli.lazy import NearGroup
 
-DRILLS = ("crash", "freeze", "thaw", "cut", "heal", "stop", "start", "drain", "resume")
+SLURM_DRILLS = ("crash", "freeze", "thaw", "cut", "heal", "stop", "start", "drain", "resume")
+KUBERNETES_DRILLS = ("crash", "start", "advance")
 LONGEST_PATH = 70
 
 
@@ -27,8 +29,8 @@ def try_() -> None:
 @click.option("--no-accounting", is_flag=True, help="Leave out slurmdbd and its database: lighter, but without sacct.")
 @click.option("--shared", is_flag=True, help="Let nodes share this machine's network even if isolation is possible.")
 @click.option("--install", is_flag=True, help="Install missing Debian packages (as root).")
-@click.option("--drill", nargs=2, type=(click.Choice(DRILLS), str), metavar="DRILL NAME",
-              help=f"Break or repair a node or a service: {', '.join(DRILLS)}.")  # fmt: skip
+@click.option("--drill", nargs=2, type=(click.Choice(SLURM_DRILLS), str), metavar="DRILL NAME",
+              help=f"Break or repair a node or a service: {', '.join(SLURM_DRILLS)}.")  # fmt: skip
 @click.option("--status", "show", is_flag=True, help="Show the state of the cluster.")
 @click.option("--down", is_flag=True, help="Stop the cluster and remove its directory.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -48,44 +50,82 @@ def slurm(
     has a network of its own. `eval "$(remuda try slurm)"` makes this shell use the cluster. --down also deletes bans
     and recorded failures of its nodes.
     """
-    if sum([bool(drill), show, down]) > 1:
-        raise click.UsageError("--drill, --status and --down exclude each other")
-    words = ["remuda", "try", "slurm"] + (["--dir", str(folder)] if folder else [])
-    where = str(folder.absolute() if folder else default_folder())
-    flags = ["--json"] if as_json else []
-    if drill:
-        action = ["drill", where, *drill]
-    elif down:
-        action = ["down", where]
-    elif show:
-        action = ["status", where, *flags]
-    else:
-        chosen = {"--no-accounting": no_accounting, "--shared": shared, "--install": install}
-        action = ["up", where, *flags, *(flag for flag, given in chosen.items() if given)]
-    program = [sys.executable, "-P", "-m", "remuda.testing.slurm", "--called-as", shlex.join(words)]
-    done = subprocess.run([*program, *action], stdout=subprocess.PIPE if down else None, text=True, check=False)
-    if down and done.returncode == 0:
-        _forget(done.stdout.strip())
-    return done.returncode
+    chosen = {"--no-accounting": no_accounting, "--shared": shared, "--install": install}
+    asked = _Asked("slurm", "slurm", folder, drill, show, down, as_json)
+    return asked.run([flag for flag, given in chosen.items() if given])
 
 
-def _forget(nodes: str) -> None:
+@try_.command()
+@click.option("--dir", "folder", type=click.Path(path_type=Path), help="Directory (default: in the state directory).")
+@click.option("--drill", nargs=2, type=(click.Choice(KUBERNETES_DRILLS), str), metavar="DRILL NAME",
+              help="`crash` or `start` a node, or `advance` the cluster's clock by seconds.")  # fmt: skip
+@click.option("--status", "show", is_flag=True, help="Show the state of the cluster.")
+@click.option("--down", is_flag=True, help="Stop the cluster and remove its directory.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def kubernetes(folder: Path | None, drill: tuple[str, str] | None, show: bool, down: bool, as_json: bool) -> int:
+    """Start a stand-in of Kubernetes with four nodes and a pretended GPU each in one directory, break it, remove it.
+
+    Answers as an API server does, to remuda and to kubectl. Images are names: containers are processes of this machine
+    with namespaces of their own, and end with the cluster. `eval "$(remuda try kubernetes)"` makes this shell use it.
+    """
+    return _Asked("kubernetes", "kube", folder, drill, show, down, as_json).run([])
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What was typed of one practice cluster."""
+
+    name: str
+    module: str
+    folder: Path | None
+    drill: tuple[str, str] | None
+    show: bool
+    down: bool
+    as_json: bool
+
+    def run(self, flags: list[str]) -> int:
+        """Let its program do it; `flags` are for the start.
+
+        Raises:
+            click.UsageError: more than one thing was asked for.
+        """
+        if sum([bool(self.drill), self.show, self.down]) > 1:
+            raise click.UsageError("--drill, --status and --down exclude each other")
+        words = ["remuda", "try", self.name] + (["--dir", str(self.folder)] if self.folder else [])
+        where = str(self.folder.absolute() if self.folder else default_folder(self.name))
+        data = ["--json"] if self.as_json else []
+        if self.drill:
+            action = ["drill", where, *self.drill]
+        elif self.down:
+            action = ["down", where]
+        else:
+            action = ["status", where, *data] if self.show else ["up", where, *data, *flags]
+        program = [sys.executable, "-P", "-m", f"remuda.testing.{self.module}", "--called-as", shlex.join(words)]
+        done = subprocess.run(
+            [*program, *action], stdout=subprocess.PIPE if self.down else None, text=True, check=False
+        )
+        if self.down and done.returncode == 0:
+            _forget(done.stdout.strip(), self.name)
+        return done.returncode
+
+
+def _forget(nodes: str, backend: str) -> None:
     """The next cluster's nodes have the same names and never failed; a host that was not running ends again."""
     from remuda.client.http import HostClient, connect
 
     client = HostClient()
     was_up = client.is_up()
     if was_up or client.paths.database.exists():
-        connect().call("DELETE", f"/nodes/{nodes}/evidence", query={"backend": "slurm"})
+        connect().call("DELETE", f"/nodes/{nodes}/evidence", query={"backend": backend})
     if not was_up and client.is_up():
         client.stop(15)
 
 
-def default_folder() -> Path:
-    """`try/slurm` in the state directory; under `/tmp` when that is too deep for the sockets in it."""
+def default_folder(name: str) -> Path:
+    """`try/NAME` in the state directory; under `/tmp` when that is too deep for the sockets in it."""
     from remuda.base.disk.paths import state_paths
 
-    usual = state_paths().root / "try" / "slurm"
+    usual = state_paths().root / "try" / name
     if len(str(usual.resolve())) <= LONGEST_PATH:
         return usual
     tag = hashlib.sha256(os.fsencode(usual)).hexdigest()[:12]

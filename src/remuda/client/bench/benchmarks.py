@@ -62,6 +62,7 @@ class EndpointSource:
         engines: addresses of its replicas.
         replicas: asked for.
         config: fingerprint of what serves, where remuda has brought it up.
+        endpoint_file: `endpoint.json` of a swarm, where the endpoint may move.
     """
 
     base: str
@@ -73,6 +74,7 @@ class EndpointSource:
     engines: tuple[str, ...] = ()
     replicas: int = 0
     config: str = ""
+    endpoint_file: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,14 @@ def store() -> PointStore:
     """Where points are kept."""
     paths = state_paths()
     return PointStore(paths.root / "bench")
+
+
+def by_address(kept: PointStore) -> dict[str, list[Point]]:
+    """All stored points: the measurements of each address, the oldest first."""
+    found: dict[str, list[Point]] = {}
+    for point in kept.points():
+        found.setdefault(point.id, []).append(point)
+    return found
 
 
 def read(file: Path | None, overrides: Sequence[Override]) -> Loaded[BenchmarkSpec]:
@@ -302,7 +312,7 @@ def source_of_swarm(spec: BenchmarkSpec, say: Callable[[str], None]) -> Endpoint
     )  # fmt: skip
     return EndpointSource(
         target.endpoint, target.model, key_file=target.api_key_file, swarm=spec.name, is_own=True, engines=engines,
-        replicas=int(view["wanted"]), config=view["labels"].get(CONFIG, ""),
+        replicas=int(view["wanted"]), config=view["labels"].get(CONFIG, ""), endpoint_file=target.endpoint_file,
     )  # fmt: skip
 
 

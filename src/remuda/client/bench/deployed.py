@@ -16,8 +16,7 @@ from remuda.base.disk.files import write_atomic
 from remuda.base.errors import InputError, RemudaError, Unwritable
 from remuda.batch.address import ENDPOINT_FILE
 from remuda.client import mirror
-from remuda.plan.deployment.bench import BENCH, TOGETHER, TOLD
-from remuda.plan.deployment.bench import told as told_of
+from remuda.plan.deployment.bench import BENCH, SEARCH, TOGETHER, TOLD
 from remuda.specs.benchmark import BenchmarkSpec
 from remuda.specs.places import is_here
 from remuda.supervise.summary import ENDED
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from remuda.bench.store import PointStore
     from remuda.client.bench.benchmarks import BenchPlan
     from remuda.client.http import HostClient
-    from remuda.plan.compile import Plan
 
 TASK: Final = f"{BENCH}/0"
 VERDICT: Final = "verdict.json"
@@ -105,7 +103,7 @@ def drive(path: Path) -> int:
 
 
 def _measure(told: Mapping[str, Any], folder: Path) -> int:
-    from remuda.client.bench import benchmarks, job
+    from remuda.client.bench import benchmarks, job, search
     from remuda.client.jobs import drivers
 
     asked, is_swept = told.get(TOGETHER, [told]), TOGETHER in told
@@ -119,15 +117,27 @@ def _measure(told: Mapping[str, Any], folder: Path) -> int:
     )
     kept = benchmarks.store()
     found: list[Point] = []
+    counting: list[Point] = []
+    codes: list[int] = []
+    allowed = {"allow_suspect": is_swept, "allow_changed": is_swept}
     error: RemudaError | None = None
     try:
         for spec, one in zip(specs, asked, strict=True):
             plan = scaled(benchmarks.plan_of(spec, [source]), one["requests_each"], one["warmup_each"])
+            if SEARCH in one:
+                hunt = search.hunt_of(one, plan)
+                outcome = search.run(
+                    hunt, kept, job.Teller(found), lambda tried: keep(kept, job.told(tried.point, found), folder)
+                )
+                drivers.say(search.result(hunt, outcome))
+                codes.append(search.exit_code(outcome, **allowed))
+                continue
             for point in job.measured(plan, kept, found, again=not is_swept):
                 keep(kept, point, folder)
+                counting.append(point)
     except RemudaError as failed:
         error = failed
-    code = error.exit_code if error else job.exit_code(found, allow_suspect=is_swept, allow_changed=is_swept)
+    code = error.exit_code if error else _worst([*codes, job.exit_code(counting, **allowed)])
     verdict = verdict_of(found, code, str(error or ""))
     write_atomic(folder / VERDICT, json.dumps(verdict, indent=1))
     if error:
@@ -136,30 +146,30 @@ def _measure(told: Mapping[str, Any], folder: Path) -> int:
     return code
 
 
+def _worst(codes: Sequence[int]) -> int:
+    """Invalid before suspect."""
+    return min((code for code in codes if code), default=0)
+
+
 def scaled(plan: BenchPlan, requests_each: int, warmup_each: int) -> BenchPlan:
     """The same with requests and a warm-up for each request in flight."""
     return replace(plan, loads=[_scaled(load, requests_each, warmup_each) for load in plan.loads])
 
 
 def _scaled(load: Load, requests_each: int, warmup_each: int) -> Load:
-    return replace(load, requests=requests_each * load.concurrency, warmup=warmup_each * load.concurrency)
+    warmup = warmup_each * load.concurrency if warmup_each >= 0 else -1
+    return replace(load, requests=requests_each * load.concurrency, warmup=warmup)
 
 
-def addresses(plan: Plan) -> dict[Load, str]:
-    """What the benchmark of a deployment will measure -> its content address, before anything of it is started."""
-    from remuda.bench.judging.verdict import read_thresholds
-    from remuda.bench.perform import JudgingTerms
-    from remuda.bench.point import Hardware, address
+def foreseen(told: Mapping[str, Any], servers: int) -> BenchPlan:
+    """What a driver will measure that is told this, with the addresses of its loads, before anything is started."""
     from remuda.client.bench import benchmarks
 
-    told = told_of(plan.workload, plan.spec)
     spec = BenchmarkSpec.model_validate(told["load"])
-    terms = JudgingTerms(read_thresholds(spec.validity), spec.slo, spec.goodput)
-    servers = sum(group.count for group in plan.workload.groups if group.role.serves)
-    # A driver on a cluster cannot ask the host how many there are.
-    hardware = Hardware(spec.gpus, spec.gpu_type, servers if plan.workload.is_here else 0)
-    loads = [_scaled(load, told["requests_each"], told["warmup_each"]) for load in benchmarks.loads_of(spec)]
-    return {load: address(load, "", spec.model, "", hardware, terms.rules, told["config"]) for load in loads}
+    # A driver on a cluster cannot ask the host how many servers there are.
+    replicas = servers if is_here(told["backend"]) else 0
+    source = benchmarks.EndpointSource("", spec.model, replicas=replicas, config=told["config"])
+    return scaled(benchmarks.plan_of(spec, [source]), told["requests_each"], told["warmup_each"])
 
 
 def verdict_of(points: Sequence[Point], code: int, error: str) -> dict[str, Any]:

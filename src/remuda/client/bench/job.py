@@ -105,15 +105,20 @@ def measured(plan: BenchPlan, kept: PointStore, found: list[Point], *, again: bo
     Raises:
         RemudaError: a point cannot be measured.
     """
-    for one in benchmarks.run(plan, kept, _Teller(found), again=again):
-        found.append(one.point)
-        say(f"{one.point.name} {one.point.load.label}: {one.point.verdict}")
-        for check in one.point.reasons:
-            say(f"  {check.code} {check.name}: {check.text}")
-        yield one.point
+    for one in benchmarks.run(plan, kept, Teller(found), again=again):
+        yield told(one.point, found)
 
 
-class _Teller:
+def told(point: Point, found: list[Point]) -> Point:
+    """The same, said with its reasons and added to what was found."""
+    found.append(point)
+    say(f"{point.name} {point.load.label}: {point.verdict}")
+    for check in point.reasons:
+        say(f"  {check.code} {check.name}: {check.text}")
+    return point
+
+
+class Teller:
     """Tells the supervisor that it gets on: a driver that does is not given up."""
 
     def __init__(self, found: list[Point]) -> None:

@@ -49,22 +49,28 @@ def compared(kept: PointStore, a: str, b: str, floor: str, *, with_invalid: bool
     return compare(chosen(points, [a]), chosen(points, [b]), share, with_invalid=with_invalid)
 
 
+def reported(kept: PointStore, names: Sequence[str]) -> list[Point]:
+    """The points that are named, or all.
+
+    Raises:
+        NotFound: there is no point, or none of a name.
+    """
+    points = chosen(kept.points(), names) if names else kept.points()
+    if not points:
+        raise NotFound("there are no points yet", hint="measure: remuda bench --endpoint URL")
+    return points
+
+
 def write_report(
-    kept: PointStore, names: Sequence[str], out: Path, *, title: str = "", group: str = "", png: Path | None = None
+    points: list[Point], out: Path, *, title: str = "", group: str = "", png: Path | None = None
 ) -> list[Point]:
     """Write the page, and the picture where one is wanted; returns what is on it.
 
     Raises:
-        NotFound: there is no point, or none of a name.
         InputError: nothing can be grouped by that, or a file cannot be written.
     """
     if png is not None:
         check_plotting("--png")
-    points = kept.points()
-    if names:
-        points = chosen(points, names)
-    if not points:
-        raise NotFound("there are no points yet", hint="measure: remuda bench --endpoint URL")
     now = time.time()
     write_named(out, page(points, title=title, group=group, now=now).encode(errors="replace"))
     if png is not None:

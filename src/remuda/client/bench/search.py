@@ -7,20 +7,23 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import InputError
-from remuda.base.units import show_counted
+from remuda.base.units import show_counted, show_ms
 from remuda.bench import search
-from remuda.bench.search import Bounds, Largest, LoadResult, Try
+from remuda.bench.search import Bounds, Largest, LoadResult, SearchEnd, Try
 from remuda.client.bench import benchmarks
 from remuda.client.bench.benchmarks import Measured
+from remuda.client.bench.job import IS_INVALID, IS_SUSPECT
+from remuda.plan.deployment.bench import SEARCH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from remuda.bench.generator.load_workers import LoadProgress
     from remuda.bench.load import Load
     from remuda.bench.perform import BenchSession
     from remuda.bench.point import Point
     from remuda.bench.store import PointStore
+    from remuda.client.bench.benchmarks import BenchPlan
     from remuda.specs.benchmark import BenchmarkSpec
     from remuda.specs.reading.load import Loaded
 
@@ -35,15 +38,20 @@ class Hunt:
         session: the target.
         load: what all points have in common.
         bounds: of the search.
+        requests_each: for each request in flight; 0: as `load` says.
     """
 
     session: BenchSession
     load: Load
     bounds: Bounds
+    requests_each: int = 0
 
     def at(self, value: float) -> Load:
         """The load with that concurrency, or that rate."""
-        return replace(self.load, concurrency=int(value)) if self.bounds.is_whole else replace(self.load, rate=value)
+        if not self.bounds.is_whole:
+            return replace(self.load, rate=value)
+        count = int(value)
+        return replace(self.load, concurrency=count, requests=self.requests_each * count or self.load.requests)
 
     def value(self, load: Load) -> float:
         """The concurrency, or the rate, of a load."""
@@ -86,6 +94,15 @@ def plan(
         loaded = replace(loaded, spec=loaded.spec.model_copy(update={"rate": (low,)}))
     planned = benchmarks.plan(loaded, say)
     return Hunt(planned.sessions[0], planned.loads[0], bounds)
+
+
+def hunt_of(told: Mapping[str, Any], plan: BenchPlan) -> Hunt:
+    """What the benchmark of a deployment searches; see `plan.deployment.bench.told`."""
+    said = told[SEARCH]
+    is_whole = said["maximise"] == CONCURRENCY
+    number = int if is_whole else float
+    bounds = Bounds(number(said["min"]), number(said["max"]), is_whole=is_whole)
+    return Hunt(plan.sessions[0], plan.loads[0], bounds, told["requests_each"])
 
 
 def _check(spec: BenchmarkSpec, maximise: str) -> None:
@@ -147,37 +164,83 @@ def run(
         RemudaError: a point cannot be measured.
     """
     asyncio.run(hunt.session.open())
+    there = {} if again else benchmarks.by_address(kept)
+    return _answered(hunt, there, lambda load: benchmarks.measure(hunt.session, load, kept, show), tell)
+
+
+def replayed(hunt: Hunt, there: Mapping[str, Sequence[Point]]) -> tuple[SearchOutcome | None, list[Point]]:
+    """What stored points say: the outcome, None where a load would have to be measured for it; and which they are."""
+    asked: list[Point] = []
+
+    def measure(_: Load) -> Measured:
+        raise LookupError
+
+    try:
+        return _answered(hunt, there, measure, lambda one: asked.append(one.point)), asked
+    except LookupError:
+        return None, asked
+
+
+def _answered(
+    hunt: Hunt, there: Mapping[str, Sequence[Point]], measure: Callable[[Load], Measured],
+    tell: Callable[[Measured], None],
+) -> SearchOutcome:  # fmt: skip
     points: dict[float, Point] = {}
 
     def answer(ask: Try) -> LoadResult:
         load = hunt.at(ask.load)
         if ask.wants_more:
             load = search.longer(load, hunt.session.auto)
-        stored = None if again or (ask.is_again and not ask.wants_more) else _stored(hunt, kept, load)
-        one = Measured(stored, is_stored=True) if stored else benchmarks.measure(hunt.session, load, kept, show)
+        found = [p for p in there.get(hunt.session.address(load), ()) if search.answer_of(p) is not LoadResult.INVALID]
+        is_known = len(found) > (ask.is_again and not ask.wants_more)  # what was asked twice before is not asked again
+        one = Measured(found[-1], is_stored=True) if is_known else measure(load)
         points[ask.load] = one.point
         tell(one)
         return search.answer_of(one.point)
 
-    known = {} if again else _known(hunt, kept)
+    known = _known(hunt, there)
     return SearchOutcome(search.drive(search.search(hunt.bounds, known), answer), points)
 
 
-def _stored(hunt: Hunt, kept: PointStore, load: Load) -> Point | None:
-    """The newest point of a load that says something."""
-    found = [p for p in kept.of(hunt.session.address(load)) if search.answer_of(p) is not LoadResult.INVALID]
-    return found[-1] if found else None
-
-
-def _known(hunt: Hunt, kept: PointStore) -> dict[float, LoadResult]:
+def _known(hunt: Hunt, there: Mapping[str, Sequence[Point]]) -> dict[float, LoadResult]:
     """What stored points say of loads that differ in nothing but what is searched."""
     return {
         hunt.value(point.load): answer
-        for point in kept.points()
+        for points in there.values() for point in points
         if hunt.at(hunt.value(point.load)) == point.load
         and hunt.session.address(point.load) == point.id
         and (answer := search.answer_of(point)) in (LoadResult.MET, LoadResult.MISSED)
-    }
+    }  # fmt: skip
+
+
+def exit_code(outcome: SearchOutcome, *, allow_suspect: bool, allow_changed: bool) -> int:
+    """What a shell sees of a search: 10 when it has no answer, 11 when that rests on suspect points."""
+    if outcome.found.end is SearchEnd.INVALID:
+        return IS_INVALID
+    suspect = any(point.verdict != "valid" for point in outcome.grounds) and not allow_suspect
+    changed = any(point.changed for point in outcome.grounds) and not allow_changed
+    return IS_SUSPECT if outcome.found.end is SearchEnd.UNKNOWN or suspect or changed else 0
+
+
+def result(hunt: Hunt, outcome: SearchOutcome) -> str:
+    """The answer, in a sentence."""
+    found = outcome.found
+    slo = " and ".join(f"{name.replace('_', ' ')} ≤ {show_ms(bound)}" for name, bound in hunt.session.terms.slo.items())
+    met = hunt.at(found.met).label if found.met is not None else ""
+    if found.end is SearchEnd.FOUND and found.missed is not None:
+        return f"{met} is the largest load that meets {slo}; {hunt.at(found.missed).label} misses it"
+    if found.end is SearchEnd.ALL_MET:
+        return f"{met} meets {slo}, and no larger load was tried: raise --max"
+    if found.end is SearchEnd.NONE_MET or found.at is None:
+        return f"not even {hunt.at(hunt.bounds.low).label} meets {slo}"
+    silent = hunt.at(found.at).label
+    why = (
+        "is not known: too few requests ended for a percentile"
+        if found.end is SearchEnd.UNKNOWN
+        else "cannot be said: its point is invalid"
+    )
+    known = f"{met} is the largest load that is known to meet it" if met else "none is known to meet it"
+    return f"whether {silent} meets {slo} {why}, also the second time; {known}"
 
 
 def to_json(hunt: Hunt, outcome: SearchOutcome, tried: list[Measured]) -> dict[str, Any]:

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.bench.judging.verdict import INVALID
 from remuda.client import reconnect
-from remuda.client.bench import benchmarks
-from remuda.client.bench.deployed import addresses
+from remuda.client.bench import benchmarks, search
+from remuda.client.bench.deployed import foreseen
 from remuda.client.cluster_match import check_cluster
 from remuda.client.jobs.pool import row_of
 from remuda.look import planning
 from remuda.look.kinds.deployment import draft_of
-from remuda.plan.deployment.bench import measuring
+from remuda.plan.deployment.bench import SEARCH, measuring
+from remuda.plan.deployment.bench import told as told_of
 from remuda.supervise.campaign import DONE, SWEEP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from remuda.bench.point import Point
     from remuda.client.http import HostClient
     from remuda.look.facts import Looked
     from remuda.plan.compile import Plan
@@ -31,25 +35,62 @@ if TYPE_CHECKING:
 
 KNOWN: Final = "known"
 """State of a point that is not measured any more."""
+_RECORDED: Final = ("parameters", "params", "deployment", "repeats", "load", "address", SEARCH)
+"""What the host keeps of a point."""
 
 
 def points_of(planned: Planned) -> list[dict[str, Any]]:
     """Every load of every recipe, and what is known of it: its points that count, as for `bench`."""
     names, found = _names(planned), list[dict[str, Any]]()
+    is_one = len(_files(planned)) == 1
     for config, recipe, plan in ((config, *one) for config, together in planned.items() for one in together):
         point = recipe.point
         assert point is not None
-        words = " ".join(filter(None, (recipe.selector, point.label)))
-        about: dict[str, Any] = {"parameters": words, "params": dict(point.params)}
+        file = "" if is_one else Path(recipe.loaded.file).name
+        words = " ".join(filter(None, (file, recipe.selector, point.label)))
+        about: dict[str, Any] = {"parameters": words, "params": point.values}
         about |= {"deployment": names[config], "repeats": point.repeats, "max_running": point.max_running}
-        found += [{**about, "load": load.label, "address": at} for load, at in addresses(plan).items()]
-    there: dict[str, list[str]] = {}
-    for stored in benchmarks.store().points():
-        there.setdefault(stored.id, []).extend([stored.name] if stored.verdict != INVALID else [])
-    for one in found:
-        known = there.get(one["address"], [])
-        one.update(points=known, state=KNOWN if len(known) >= one["repeats"] else "in part" if known else "new")
-    return found
+        told = told_of(plan.workload, plan.spec)
+        servers = sum(group.count for group in plan.workload.groups if group.role.serves)
+        found += [{**about, **one} for one in _loads(told, servers)]
+    return known(found)
+
+
+def _loads(told: Mapping[str, Any], servers: int) -> list[dict[str, Any]]:
+    """The loads of a benchmark, or its search, each with its address."""
+    plan = foreseen(told, servers)
+    address = plan.sessions[0].address
+    if SEARCH not in told:
+        return [{"load": load.label, "address": address(load)} for load in plan.loads]
+    hunt, said = search.hunt_of(told, plan), told[SEARCH]
+    question = f"{address(hunt.at(hunt.bounds.high))} {said}"
+    label = f"largest {hunt.at(hunt.bounds.high).label.replace('=', '≤')}"
+    return [{"load": label, "address": hashlib.sha256(question.encode()).hexdigest(), SEARCH: [told, servers]}]
+
+
+def measured(point: Mapping[str, Any], there: Mapping[str, Sequence[Point]]) -> tuple[list[Point], str]:
+    """The measurements of a point of a sweep, and what a search has found, empty as long as it is not over."""
+    if SEARCH not in point:
+        return [*there.get(point["address"], ())], ""
+    told, servers = point[SEARCH]
+    hunt = search.hunt_of(told, foreseen(told, servers))
+    outcome, asked = search.replayed(hunt, there)
+    return asked, search.result(hunt, outcome) if outcome is not None else ""
+
+
+def known(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same with the names of what was measured and counts, and the state that follows."""
+    there = benchmarks.by_address(benchmarks.store())
+    for one in points:
+        found, result = measured(one, there)
+        names = [point.name for point in found if point.verdict != INVALID]
+        is_known = bool(result) if SEARCH in one else len(names) >= one["repeats"]
+        one.update(points=names, state=KNOWN if is_known else "in part" if names else "new", found=result)
+    return points
+
+
+def _files(planned: Planned) -> list[str]:
+    return list(dict.fromkeys(recipe.loaded.file for together in planned.values() for recipe, _ in together))
 
 
 def _names(planned: Planned) -> dict[str, str]:
@@ -66,20 +107,28 @@ def begin(planned: Planned, points: Points, facts: Looked, host: HostClient) -> 
         Conflict: a deployment of it is up that was asked for otherwise, or the host asks another cluster.
         InputError: a secret is missing.
     """
-    (recipe, first), secrets = next(iter(planned.values()))[0], dict[str, str]()
+    (_, first), secrets, names = next(iter(planned.values()))[0], dict[str, str](), _names(planned)
     if not first.workload.is_here:
         check_cluster(host)
-    rows = []
-    for config, name in _names(planned).items():
-        plan = planning.plan("deployment", draft_of(planned[config][0][0], name), facts)
-        asked = [(one.spec, each.point.repeats) for each, one in planned[config] if each.point is not None]
-        row = row_of(replace(plan, workload=measuring(plan.workload, asked)), facts, secrets)
-        mine = [one for one in points if one["deployment"] == name]
-        said = json.dumps([[one["address"], one["repeats"]] for one in mine])
+    rows = list[dict[str, Any]]()
+    mine: dict[str, list[Mapping[str, Any]]] = {name: [] for name in names.values()}
+    for one in points:
+        mine[one["deployment"]].append(one)
+    for config, name in names.items():
+        row: dict[str, Any] = {"outcome": DONE}
+        if all(one["state"] == KNOWN for one in mine[name]):  # never brought up, so its name is all that is needed
+            bare: dict[str, Any] = {"name": name, "groups": (), "files": {}, "ends_with": None, "pack": None}
+            row["workload"] = first.workload.model_copy(update=bare).model_dump(mode="json")
+        else:
+            plan = planning.plan("deployment", draft_of(planned[config][0][0], name), facts)
+            asked = [(one.spec, each.point.repeats) for each, one in planned[config] if each.point is not None]
+            row = row_of(replace(plan, workload=measuring(plan.workload, asked)), facts, secrets)
+        said = json.dumps([[point["address"], point["repeats"]] for point in mine[name]])
         row["address"] = hashlib.sha256(said.encode()).hexdigest()[:16]
-        rows.append(row | ({"outcome": DONE, "reason": ""} if all(one["state"] == KNOWN for one in mine) else {}))
+        row["points"] = [{key: point[key] for key in _RECORDED if key in point} for point in mine[name]]
+        rows.append(row)
     body = {
-        "name": first.workload.name, "kind": SWEEP, "document": recipe.loaded.file, "rows": rows, "again": True,
-        "bound": min(one["max_running"] for one in points), "secrets": secrets,
+        "name": first.workload.name, "kind": SWEEP, "document": shlex.join(_files(planned)), "rows": rows,
+        "again": True, "bound": min(one["max_running"] for one in points), "secrets": secrets,
     }  # fmt: skip
     return dict(reconnect.post(host, "/campaigns", body))

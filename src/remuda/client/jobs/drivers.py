@@ -25,6 +25,7 @@ from remuda.look import planning
 from remuda.plan.job import Beside, Driver, DriverOptions
 from remuda.plan.model import Secret, Workload
 from remuda.specs.backend import SlurmJob
+from remuda.specs.places import in_images
 from remuda.views.job_folders import META, OUTCOME, JobFolder
 
 if TYPE_CHECKING:
@@ -78,7 +79,12 @@ def place_of(client: HostClient, swarm: str, *, here: bool = False, **asked: Any
     if here or not swarm:
         return None
     place = beside(client, swarm, **asked)
-    return place if not place.swarm.is_here else None
+    return place if can_be_beside(place.swarm) else None
+
+
+def can_be_beside(swarm: Workload) -> bool:
+    """Whether drivers run on the cluster of a swarm: not where each task has files of its own."""
+    return not (swarm.is_here or in_images(swarm.backend))
 
 
 def endpoint_file(place: Beside) -> str:

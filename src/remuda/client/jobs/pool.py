@@ -198,7 +198,7 @@ def _job(member: PoolMember, facts: Looked, endpoint: dict[str, Any]) -> dict[st
     """The workload of its job, with marks for what is known once the swarm is up."""
     job, swarm, spec = cast("PoolJob", member.said.job), member.planned.workload, member.planned.spec
     key_file = endpoint["api_key"]["file"] if endpoint["api_key"] else ""
-    place = None if swarm.is_here else Beside(swarm, spec.backend.job, DriverOptions())
+    place = Beside(swarm, spec.backend.job, DriverOptions()) if drivers.can_be_beside(swarm) else None
     folder = JobFolder(facts.paths, f"{member.name[:40]}-{new_suffix()}")
     if job.script is not None:
         argv = (sys.executable, job.script, *job.args)
@@ -235,10 +235,10 @@ def follow(host: HostClient, name: str, rows: Rows) -> Iterator[Rows]:
             names |= {row["job_id"] for row in rows}
 
 
-def cancel(host: HostClient, name: str) -> Rows:
+def cancel(host: HostClient, name: str, kind: str = "pool") -> Rows:
     """Let the host end what is left of a campaign.
 
     Raises:
-        NotFound: it knows none.
+        NotFound: it knows none of that kind.
     """
-    return cast("Rows", reconnect.post(host, f"/campaigns/{name}/cancel", {})["rows"])
+    return cast("Rows", reconnect.post(host, f"/campaigns/{name}/cancel", {}, kind=kind)["rows"])

@@ -17,7 +17,7 @@ from remuda import __version__
 from remuda.backends import registry
 from remuda.backends.base import pack_token
 from remuda.base.disk.paths import StatePaths
-from remuda.base.errors import HostUnreachable, InputError, NotPrivate, RemudaError
+from remuda.base.errors import HostUnreachable, InputError, RemudaError
 from remuda.base.settings import database_url
 from remuda.base.units import show_counted
 from remuda.client.http import HostClient
@@ -193,9 +193,9 @@ def _backends(paths: StatePaths) -> tuple[Mapping[str, Backend], list[DoctorChec
         known = dict(registry.backends(paths))
         program = sorted(paths.node.glob("remuda-node-*.pyz"))
         checks = [DoctorCheck("node program", OK, f"{len(program)} in {paths.node}, that of this version among them")]
-    except NotPrivate as error:
-        return {}, [DoctorCheck("node program", PROBLEM, error.message, error.hint)]
-    except (OSError, InputError) as error:
+    except RemudaError as error:
+        return {}, [DoctorCheck("node program", PROBLEM, str(error), error.hint)]
+    except OSError as error:
         return {}, [DoctorCheck("node program", PROBLEM, f"it cannot be written: {error}", f"check {paths.node}")]
     environ = registry.environment(paths)
     missing = [name for name in _NEEDED if shutil.which(name, path=environ.get("PATH")) is None]

@@ -11,17 +11,16 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import BaseModel
-
 from remuda.base.disk.files import write_atomic
-from remuda.base.errors import Conflict, Fenced, NotFound, RemudaError, Unavailable
+from remuda.base.errors import Conflict, Fenced, RemudaError, Unavailable
 from remuda.base.ids import check_name
 from remuda.base.secrets import SecretRef
 from remuda.batch.endpoint import slots_of
 from remuda.host.accept import accept, with_secrets
+from remuda.host.reconcilers.campaign_bodies import PlannedRow, counted, points_of, unknown
 from remuda.host.service import NewWorkload
 from remuda.plan.job import SLOTS, filled
-from remuda.plan.model import Role, Workload
+from remuda.plan.model import Role
 from remuda.store.rows import CampaignItemRow, CampaignRow
 from remuda.supervise import campaign as states
 from remuda.supervise.campaign import ENDING, FAILED, OVER, STARTING, SWEEP, WAITING, WORKING, RowSeen, Step, due
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from remuda.host.reconcilers.campaign_bodies import CampaignBody
     from remuda.host.reconcilers.job_rows import JobKeeper
     from remuda.host.service import Service
     from remuda.views.workloads import WorkloadView
@@ -44,38 +44,6 @@ _LOG = logging.getLogger("remuda.host.reconcilers.campaigns")
 _LOOK_S: Final = 1.0
 """Between two looks at what has limits to keep, or could not be done."""
 _BEGUN: Final = frozenset({Phase.STARTING, Phase.READY, Phase.UNHEALTHY})
-
-
-class PlannedRow(BaseModel):
-    """A workload to bring up, and what for; other fields are as in its row."""
-
-    address: str
-    workload: Workload
-    spec: str = ""
-    """What the user wrote, resolved."""
-    job: Workload | None = None
-    """What runs against it once it is up; see `plan.job.filled`."""
-    keeps: bool = False
-    queue_timeout_s: float = 0.0
-    wait_s: float = 600.0
-    outcome: str = ""
-    """Known before it begins: it would fail, or is done."""
-    reason: str = ""
-
-
-class CampaignBody(BaseModel):
-    """Workloads of which at most `bound` at once are to be up."""
-
-    name: str
-    kind: str
-    document: str = ""
-    """File that it was read from."""
-    bound: int
-    rows: list[PlannedRow]
-    again: bool = False
-    """Do what is done once more."""
-    secrets: dict[str, str] = {}
-    """Variable -> value, of those that the plans need; only a file of mode 0600 holds them until all is over."""
 
 
 class Campaigns(Reconciler[str, object]):
@@ -129,7 +97,7 @@ class Campaigns(Reconciler[str, object]):
                     )
             made = [self._row(body, number, before) for number in range(len(body.rows))]
             campaign = CampaignRow(body.name, body.kind, body.document, body.bound)
-            if body.secrets:
+            if body.secrets and any(row.state != OVER for row in made):
                 path = self._secrets(body.name)
                 self._service.paths.folder(path.parent)
                 await asyncio.to_thread(write_atomic, path, json.dumps(body.secrets), mode=0o600)
@@ -150,9 +118,9 @@ class Campaigns(Reconciler[str, object]):
             since=self._service.clock.now(), **same,
         )  # fmt: skip
 
-    async def cancel(self, name: str) -> dict[str, Any]:
+    async def cancel(self, name: str, kind: str = "") -> dict[str, Any]:
         """End what is left of a campaign; see `view`."""
-        self.view(name)
+        self.view(name, kind)
         async with self._alone:
             for row in list(self._known[name][1]):
                 if row.state == WAITING:
@@ -162,16 +130,22 @@ class Campaigns(Reconciler[str, object]):
             self.turns.wake()
             return self.view(name)
 
-    def view(self, name: str) -> dict[str, Any]:
-        """A campaign for faces.
+    def view(self, name: str, kind: str = "", *, with_points: bool = False) -> dict[str, Any]:
+        """A campaign for faces, `with_points` of what its rows measure.
 
         Raises:
-            NotFound: there is none.
+            NotFound: there is none, or it is of another kind.
         """
-        if name not in self._known:
-            raise NotFound(f"there is no campaign {name!r}")
-        campaign, rows = self._known[name]
-        return {"name": name, "kind": campaign.kind, "bound": campaign.bound, "rows": [*map(self._shown, rows)]}
+        campaign, rows = self._known.get(name, (None, []))
+        if campaign is None or kind not in ("", campaign.kind):
+            raise unknown(name, kind, self._known.values())
+        found = {"name": name, "kind": campaign.kind, "document": campaign.document, "bound": campaign.bound}
+        found |= {"points": [*points_of(rows)]} if with_points else {}
+        return {**found, "rows": [*map(self._shown, rows)]}
+
+    def views(self, kind: str) -> list[dict[str, Any]]:
+        """All campaigns, or those of a kind, each with how many of its rows are how far."""
+        return [counted(*known) for known in self._known.values() if kind in ("", known[0].kind)]
 
     def _shown(self, row: CampaignItemRow) -> dict[str, Any]:
         seen, job = self._seen.get(row.name, RowSeen()), self._jobs.rows.get(row.points)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,19 +66,29 @@ def plan(
 
 
 def plan_sweep(
-    facts: Looked, target: str, settings: Sequence[str] = (), unset: Sequence[str] = (), name: str = "",
+    facts: Looked, targets: Sequence[str], settings: Sequence[str] = (), unset: Sequence[str] = (), name: str = "",
     backend: str = "", cluster_file: str = "",
 ) -> dict[str, list[tuple[Recipe, Plan]]]:  # fmt: skip
-    """What `apply --sweep` says, planned as by `plan`: by config, as recipes may differ in what measures them only."""
-    refuse_other(target, "deployment")
+    """What `apply --sweep` says, by config: recipes that differ in what measures them only are planned once."""
     cluster = Path(cluster_file) if cluster_file else None
     found: dict[str, list[tuple[Recipe, Plan]]] = {}
-    for one in recipes.resolve(target, settings, unset, backend=backend, cluster_file=cluster, sweep=True):
-        planned = planning.plan("deployment", draft_of(one, name), facts)
-        if (kind := planned.spec.benchmark.type) not in LOADS:
-            error = InputError(f"{kind} measures no points", hint=f"known: {', '.join(LOADS)}", where="benchmark.type")
-            raise one.loaded.locate(error)
-        found.setdefault(planned.workload.labels[CONFIG], []).append((one, planned))
+    plans: dict[str, Plan] = {}
+    for target in targets:
+        refuse_other(target, "deployment")
+        for one in recipes.resolve(target, settings, unset, backend=backend, cluster_file=cluster, sweep=True):
+            draft, bench = draft_of(one, name), one.loaded.spec.benchmark
+            if bench.type not in LOADS:
+                hint = f"known: {', '.join(LOADS)}"
+                raise one.loaded.locate(
+                    InputError(f"{bench.type} measures no points", hint=hint, where="benchmark.type")
+                )
+            if bench.search is not None and one.point is not None and one.point.repeats > 1:
+                sentence, hint = "measures no load twice", "leave `repeats` of `sweep` out"
+                raise one.loaded.locate(InputError(sentence, hint=hint, where="benchmark.search"))
+            served = draft.name + one.loaded.spec.model_dump_json(exclude={"benchmark"})
+            plan = plans.get(served) or plans.setdefault(served, planning.plan("deployment", draft, facts))
+            plan = replace(plan, spec=plan.spec.model_copy(update={"benchmark": bench}), draft=draft)
+            found.setdefault(plan.workload.labels[CONFIG], []).append((one, plan))
     return found
 
 

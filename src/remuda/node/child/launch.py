@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 FILES = "files"
 """In the allocation's directory: what is written for the child to read."""
 NODE_VARIABLE = "REMUDA_NODE"
+ADDRESS_VARIABLE = "REMUDA_ADDRESS"
 """Its name as the scheduler has it, where the machine's own is another."""
 PORTS_VARIABLE = "REMUDA_PORTS"
 """JSON object: the child's ports by name, where it has any."""
@@ -198,11 +199,13 @@ def own_ip(spec: ChildSpec) -> str:
 
 
 def own_address(host_file: str) -> str:
-    """This machine's address on the way to the host, whom others are near: a name may be unknown there.
+    """This machine's address: what it was told, or that on the way to the host, whom others are near.
 
-    The machine's name where the host takes reports on its own machine only, or does not say where. Nothing is sent and
-    no name is looked up.
+    The machine's name, which may be unknown elsewhere, where the host takes reports on its own machine only, or does
+    not say where. Nothing is sent and no name is looked up.
     """
+    if told := os.environ.get(ADDRESS_VARIABLE):
+        return told
     name = os.uname().nodename
     try:
         host = str(json.loads(Path(host_file).read_text(encoding="utf-8"))["report_host"])

@@ -25,6 +25,8 @@ BENCH: Final = "bench"
 KEY: Final = "OPENAI_API_KEY"
 TOLD: Final = "deployed.json"
 """File that its driver reads: what is measured, and where."""
+SEARCH: Final = "search"
+"""Key of it: between which loads the largest is looked for; see `specs.benchmark.LoadSearch`."""
 TOGETHER: Final = "together"
 """Key of it: what several benchmarks measure; points that are known stay as they are, and suspect ones are good."""
 
@@ -94,10 +96,12 @@ def told(workload: Workload, spec: DeploymentSpec) -> dict[str, Any]:
         return {**common, "model": spec.model.name or "", "command": list(bench.command), "said": sorted(bench.env),
                 "env": early}  # fmt: skip
     key = {"key_env": KEY} if spec.api_key is not None else {}
-    return {
-        **common, "load": load_words(workload, spec), **key, "config": workload.labels.get(CONFIG, ""),
-        "requests_each": bench.num_prompts_mult, "warmup_each": bench.num_warmup_mult,
-    }  # fmt: skip
+    loads = {**common, "load": load_words(workload, spec), **key, "config": workload.labels.get(CONFIG, "")}
+    if bench.search is None:
+        return {**loads, "requests_each": bench.num_prompts_mult, "warmup_each": bench.num_warmup_mult}
+    # A search measures until its percentiles are known, unless it is said how many requests that takes.
+    each = bench.num_prompts_mult if "num_prompts_mult" in bench.model_fields_set else 0
+    return {**loads, "requests_each": each, "warmup_each": -1, SEARCH: bench.search.model_dump()}
 
 
 def measuring(workload: Workload, asked: Sequence[tuple[DeploymentSpec, int]]) -> Workload:
@@ -142,6 +146,9 @@ def load_words(workload: Workload, spec: DeploymentSpec) -> dict[str, Any]:
     rates = () if all(math.isinf(rate) for rate in bench.req_rate) else bench.req_rate
     gpus = sum(one.count * one.resources.gpus * one.resources.nodes for one in workload.groups if one.role.serves)
     first = next(iter(spec.by_name()))
+    search: dict[str, Any] = {"slo": bench.search.slo} if bench.search is not None else {}
+    if bench.search is not None and bench.search.maximise == "rate":
+        rates = (bench.search.min,)
     about = {
         "deployment": workload.name, "framework": spec.engine_of(first).type, "precision": spec.model.precision,
         "image": spec.container or "",
@@ -152,5 +159,5 @@ def load_words(workload: Workload, spec: DeploymentSpec) -> dict[str, Any]:
         "rate": ["inf" if math.isinf(rate) else rate for rate in rates],
         "api": "chat" if bench.use_chat_template else "completions",
         "gpus": gpus, "gpu_type": spec.gpu_type if gpus else "",
-        "meta": {name: text for name, text in about.items() if text},
+        "meta": {name: text for name, text in about.items() if text}, **search,
     }  # fmt: skip

@@ -296,7 +296,7 @@ def is_python(path: str) -> bool:
 
 def secret(source: SecretSource) -> Secret:
     """The reference as the workload has it."""
-    return Secret(file=source.file, env=source.env)
+    return Secret(**dict(source))
 
 
 def secrets_of(spec: SwarmSpec | DeploymentSpec) -> dict[str, Secret]:

@@ -11,7 +11,7 @@ from remuda.base.units import parse_size
 from remuda.plan.model import Resources
 from remuda.plan.placing.place import SlurmPlace
 from remuda.plan.placing.spanning import nodes_of
-from remuda.specs.backend import SlurmBackend
+from remuda.specs.backend import PodBackend, SlurmBackend
 from remuda.specs.reading.sbatch import slurm_seconds
 
 if TYPE_CHECKING:
@@ -56,6 +56,11 @@ def replica_resources(spec: SwarmSpec) -> Resources:
     """
     gpus, cpus = spec.gpus_per_replica or 0, spec.cpus_per_task or 0
     backend = spec.backend
+    if isinstance(backend, PodBackend):
+        memory = parse_size(backend.mem) if backend.mem else 0
+        return Resources(
+            gpus=gpus, cpus=cpus, mem_bytes=memory, mem_field="backend.mem", time_limit_s=backend.time_limit
+        )
     if not isinstance(backend, SlurmBackend):
         return Resources(gpus=gpus, cpus=cpus)
     most, nodes = most_on_a_node(spec), 1
@@ -112,6 +117,8 @@ def seconds(text: str, where: str) -> float:
 def engine_python(spec: SwarmSpec, python: str) -> str:
     """The interpreter that the engine is started with; `python` is remuda's own."""
     backend = spec.backend
+    if isinstance(backend, PodBackend):
+        return backend.python or IN_IMAGE
     if not isinstance(backend, SlurmBackend):
         return python
     if spec.image:
@@ -126,6 +133,16 @@ def model_needs(spec: SwarmSpec) -> dict[str, str]:
         return {}
     path = PurePosixPath(spec.cwd or "/") / spec.model
     return {str(path): "model"}
+
+
+def pod_notes(spec: SwarmSpec) -> tuple[str, ...]:
+    """One sentence for each thing that is otherwise in pods than the spec may suggest."""
+    if not isinstance(spec.backend, PodBackend):
+        return ()
+    unused = [name for name in ("nodes", "replicas_per_node", "home_directory", "spanning") if getattr(spec, name)]
+    is_path = spec.model.startswith(("/", "./", "../", "~")) or spec.engine == "llamacpp"
+    path = f"the model {spec.model} is looked for in the image: no file of this machine goes into pods"
+    return (*((f"not used on Kubernetes: {', '.join(unused)}",) if unused else ()), *((path,) if is_path else ()))
 
 
 def slurm_notes(spec: SwarmSpec) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError
 from remuda.base.errors import InputError
 from remuda.base.hostlist import expand
 from remuda.plan.model import Frozen
+from remuda.specs.kubernetes import GPU
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -74,9 +75,17 @@ class KubernetesPlace(Frozen):
     node_selector: tuple[str, ...] = ()
     tolerations: tuple[str, ...] = ()
     image_pull_secrets: tuple[str, ...] = ()
+    mounts: tuple[str, ...] = ()
+    queue: str = ""
+    security: str = ""
+    run_as_user: int = 0
+    runtime_class: str = ""
+    gpu_resource: str = GPU
     ttl: float = 604800.0
     python: str = ""
     """Interpreter in the image that runs the node program, 3.9 or newer; empty: `python3` there."""
+    env: dict[str, str] = Field(default_factory=dict)
+    """What tasks on the host's machine see of the user's environment. Nothing of it reaches a pod."""
 
 
 def placed(kind: type[PlaceT], values: Mapping[str, object], name: str) -> PlaceT:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
 from remuda.base.text import did_you_mean
-from remuda.specs.backend import LeptonBackend, LocalBackend, SlurmBackend
+from remuda.specs.backend import LeptonBackend, LocalBackend, PodBackend, SlurmBackend
+from remuda.specs.kubernetes import KubernetesFields
 from remuda.specs.reading.document import Problem, fail
 from remuda.specs.reading.fields import model_at
 from remuda.specs.reading.resolve import Layer, ValueOrigin, document_layer
@@ -22,11 +23,15 @@ if TYPE_CHECKING:
     from remuda.specs.reading.document import Document, Path
     from remuda.specs.reading.resolve import Origin
 
-SECTIONS: dict[str, type[BaseModel]] = {"local": LocalBackend, "slurm": SlurmBackend, "lepton": LeptonBackend}
+SECTIONS: dict[str, type[BaseModel]] = {
+    "local": LocalBackend, "slurm": SlurmBackend, "kubernetes": PodBackend, "lepton": LeptonBackend,
+}  # fmt: skip
 """Sections whose keys are fields of `backend`, used for swarms on that backend."""
 
 RUN = "run"
 """Section whose keys are fields of a run."""
+PODS = "kubernetes"
+"""Section of which runs and gangs use the fields that all kinds have there."""
 OF_RUNS = ("account", "qos", "exclude_nodes", "modules", "mail_user")
 """Keys of the section `slurm` that hold for runs, too."""
 
@@ -115,7 +120,7 @@ def sections(document: Document) -> tuple[Layer, dict[str, Layer]]:
     _refuse_unknown(marks)
     whole = document_layer(document, ValueOrigin.DEFAULTS)
     top = Layer(
-        {key: value for key, value in document.data.items() if key not in (*SECTIONS, RUN, "kind")},
+        {key: value for key, value in document.data.items() if key not in (*SECTIONS, RUN, PODS, "kind")},
         {path: origin for path, origin in whole.values.items() if path[:1] not in _heads()},
         {path: origin for path, origin in whole.keys.items() if path[:1] not in _heads()},
     )
@@ -123,7 +128,7 @@ def sections(document: Document) -> tuple[Layer, dict[str, Layer]]:
 
 
 def _heads() -> set[tuple[str, ...]]:
-    return {(name,) for name in (*SECTIONS, RUN)}
+    return {(name,) for name in (*SECTIONS, RUN, PODS)}
 
 
 def run_section(document: Document) -> Layer:
@@ -140,6 +145,20 @@ def run_section(document: Document) -> Layer:
     if isinstance(own, dict):
         values |= _below(whole.values, RUN, own)
         data |= own
+    return Layer(data, values, dict(values))
+
+
+def pods_section(document: Document) -> Layer:
+    """What a defaults file says of Kubernetes.
+
+    Raises:
+        InputError: unknown keys; all are named.
+    """
+    sections(document)
+    whole, said = document_layer(document, ValueOrigin.DEFAULTS), document.data.get(PODS)
+    fields = KubernetesFields.model_fields
+    data = {key: value for key, value in said.items() if key in fields} if isinstance(said, dict) else {}
+    values = _below(whole.values, PODS, data)
     return Layer(data, values, dict(values))
 
 

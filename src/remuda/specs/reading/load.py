@@ -14,7 +14,8 @@ from remuda.base.errors import InputError
 from remuda.base.settings import setting_with_origin, variable
 from remuda.specs.kinds import kind_of
 from remuda.specs.kubernetes import KubernetesFields
-from remuda.specs.reading.defaults import run_section, sections
+from remuda.specs.places import in_images
+from remuda.specs.reading.defaults import pods_section, run_section, sections
 from remuda.specs.reading.document import Document, Problem, fail, parse
 from remuda.specs.reading.errors import problems_of
 from remuda.specs.reading.resolve import (
@@ -146,6 +147,8 @@ def build(
         said = [_lifted(layer) for layer in said]
     if kind.name == "run":
         low = [*run_layers(defaults, settings or {}), *script]
+    if defaults and in_images(str(resolve([*low, *said]).data.get("backend"))):
+        low = [pods_section(defaults), *low]
     resolved = resolve([*low, *said])
     try:
         spec = kind.model.model_validate(resolved.data)
@@ -214,6 +217,12 @@ def _expanded(layer: Layer) -> Layer:
         value = data.get(key)
         if origin is not None and isinstance(value, dict) and "type" in value:
             values.setdefault((key, "type"), origin)
+    if "image" in data and "image" not in layer.data:  # it stood under `backend`
+        values, keys = (
+            {path if path != ("backend", "image") else ("image",): mark for path, mark in marks.items()}
+            for marks in (values, layer.keys)
+        )
+        return replace(layer, data=data, values=values, keys=keys)
     return replace(layer, data=data, values=values)
 
 

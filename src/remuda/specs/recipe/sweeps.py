@@ -52,6 +52,11 @@ class SweepPoint:
     """Deployments of the sweep that may be up at once."""
 
     @property
+    def values(self) -> Row:
+        """As programs read them: `8` is a number."""
+        return plain(self.params)
+
+    @property
     def label(self) -> str:
         """For people: `speed=5 batch=x`."""
         return " ".join(f"{name}={_text(value)}" for name, value in self.params.items())
@@ -196,7 +201,7 @@ class _Reading:
     def fitting(self, rows: list[Row], text: str, path: Path) -> list[Row]:
         """The points for which a comparison is so; it has parameters and values, and calls nothing."""
         names = {"true": True, "false": False}
-        known = [{key: plain_value(one) if isinstance(one, Plain) else one for key, one in row.items()} for row in rows]
+        known = [plain(row) for row in rows]
         try:
             tree = ast.parse(text.strip(), mode="eval")
             for node in ast.walk(tree):
@@ -224,6 +229,11 @@ class _Reading:
             found.append(Problem(at.where, f"nobody uses the parameter {name!r}", hint, (at.line, at.column)))
         if found:
             raise fail(found)
+
+
+def plain(row: Mapping[str, Any]) -> Row:
+    """Values as YAML means them."""
+    return {key: plain_value(one) if isinstance(one, Plain) else one for key, one in row.items()}
 
 
 def _text(value: Any) -> str:

@@ -101,6 +101,7 @@ _BOTH: Final = (
     _used("benchmark.isl"),
     _used("benchmark.osl"),
     _used("benchmark.concurrencies"),
+    _used("benchmark.search", "", "of remuda alone: the largest load within latency targets"),
     _used("benchmark.req_rate"),
     _used("benchmark.random_range_ratio"),
     _used("benchmark.num_prompts_mult"),

@@ -57,7 +57,8 @@ def levelled(want: Want, tasks: Mapping[TaskKey, Task]) -> Mapping[TaskKey, Task
 
     All are due when the last of them is, or at once where the user wants one restarted.
     """
-    if _are_calm(want, tasks):
+    shares = any(group.together for group in want.workload.groups)
+    if not (shares and any(task.phase is Phase.WAITING for task in tasks.values())):
         return tasks
     members = {key: task for key, task in _members(want, tasks).items() if task is not None}
     waiting = [task for task in members.values() if task.phase is Phase.WAITING]
@@ -102,12 +103,15 @@ def _counted(task: Task) -> bool:
 def _are_calm(want: Want, tasks: Mapping[TaskKey, Task]) -> bool:
     """Whether there are no members, or all have begun and none is about to end, which is so at nearly every look."""
     planned = {group.name: want.planned(group.name) for group in want.workload.groups if group.together}
-    mine = [task for task in tasks.values() if task.key.index < planned.get(task.key.group, 0)] if planned else []
-    return not planned or (
-        len(mine) == sum(planned.values()) and not want.group_marks and want.running
-        and all(task.phase in _CAN_END and task.ending is Cause.NONE and task.restart_mark >= want.restart_mark
-                for task in mine)
-    )  # fmt: skip
+    if planned and (want.group_marks or not want.running):
+        return False
+    count = 0
+    for key, task in tasks.items() if planned else ():
+        if key.index < planned.get(key.group, 0):
+            if task.ending is not Cause.NONE or task.restart_mark < want.restart_mark or task.phase not in _CAN_END:
+                return False
+            count += 1
+    return count == sum(planned.values())
 
 
 def _members(want: Want, tasks: Mapping[TaskKey, Task]) -> dict[TaskKey, Task | None]:

@@ -1,11 +1,7 @@
-"""`python -m remuda.testing.slurm up | drill | status | down DIRECTORY`: what `remuda try slurm` runs.
-
-What a program reads goes to standard output (`export` lines, or JSON), what a person reads to standard error.
-"""
+"""`python -m remuda.testing.slurm up | drill | status | down DIRECTORY`: what `remuda try slurm` runs."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import shlex
 import sys
@@ -13,48 +9,31 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remuda.base.errors import InputError, NotFound, RemudaError
+from remuda.base.errors import InputError
+from remuda.testing import program
+from remuda.testing.program import put, say
 from remuda.testing.slurm import packages, registry
 from remuda.testing.slurm.bed import SlurmBed
 from remuda.testing.slurm.status import look
 from remuda.testing.slurm.topology import DEFAULT, Topology
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
 DRILLS = ("crash", "freeze", "thaw", "cut", "heal", "stop", "start", "drain", "resume")
 
 
-def say(text: str) -> None:
-    """Tell a person."""
-    print(text, file=sys.stderr)  # noqa: T201 - this is a program
-
-
-def put(text: str) -> None:
-    """Tell a program."""
-    print(text)  # noqa: T201 - this is a program
-
-
 def parser() -> argparse.ArgumentParser:
     """The arguments."""
-    root = argparse.ArgumentParser(prog="python -m remuda.testing.slurm", description="A real Slurm in one directory.")
-    root.add_argument("--called-as", default="", help=argparse.SUPPRESS)
-    actions = root.add_subparsers(dest="action", required=True)
-    for name, text in (("up", "start it"), ("status", "look at it"), ("drill", "break it"), ("down", "remove it")):
-        action = actions.add_parser(name, help=text)
-        action.add_argument("directory", type=Path)
-        if name in {"up", "status"}:
-            action.add_argument("--json", action="store_true", help="print JSON")
-        if name == "up":
-            action.add_argument("--no-accounting", action="store_true", help="without slurmdbd")
-            action.add_argument("--shared", action="store_true", help="nodes share this machine's network")
-            action.add_argument("--preempt", choices=("partition", "qos"), default="partition")
-            action.add_argument("--topology", type=Path, help="JSON file of nodes and partitions")
-            action.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="line of slurm.conf")
-            action.add_argument("--install", action="store_true", help="install missing packages (as root)")
-        if name == "drill":
-            action.add_argument("drill", choices=DRILLS)
-            action.add_argument("target", help="node or service")
+    about = "A real Slurm in one directory."
+    root, action = program.parser("remuda.testing.slurm", about, DRILLS, "node or service")
+    action.add_argument("--no-accounting", action="store_true", help="without slurmdbd")
+    action.add_argument("--shared", action="store_true", help="nodes share this machine's network")
+    action.add_argument("--preempt", choices=("partition", "qos"), default="partition")
+    action.add_argument("--topology", type=Path, help="JSON file of nodes and partitions")
+    action.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="line of slurm.conf")
+    action.add_argument("--install", action="store_true", help="install missing packages (as root)")
     return root
 
 
@@ -169,18 +148,14 @@ def down(options: argparse.Namespace) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one action; its exit code, as for all commands of remuda."""
     options = parser().parse_args(argv)
-    actions = {"up": up, "status": status, "drill": drill, "down": down}
-    try:
-        # Two programs that start and break beds at once would surprise each other.
+    action = {"up": up, "status": status, "drill": drill, "down": down}[options.action]
+
+    def alone(options: argparse.Namespace) -> None:
         with registry.locked(registry.registry() / "program.lock"):
-            actions[options.action](options)
-    except RemudaError as error:
-        hint = error.hint
-        if isinstance(error, NotFound) and options.called_as and not hint:
-            hint = f"start one: {options.called_as}"
-        say(f"error: {error}" + (f"\n  {hint}" if hint else ""))
-        return error.exit_code
-    return 0
+            action(options)
+
+    # Two programs that start and break beds at once would surprise each other.
+    return program.ended(alone, options)
 
 
 if __name__ == "__main__":

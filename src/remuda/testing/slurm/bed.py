@@ -49,6 +49,8 @@ class SlurmBed(Client):
         NotPrivate: the directory is somebody else's, or others can write it: what lies in it would be run.
     """
 
+    _node_kind: type[BedNode] = BedNode
+
     def __init__(
         self,
         directory: Path | str,
@@ -193,7 +195,8 @@ class SlurmBed(Client):
         """All nodes by name."""
         if not self._nodes:
             env = self._daemons_env()
-            made = [BedNode(self.layout, index, self.daemons, env) for index in range(len(self.layout.topology.nodes))]
+            numbers = range(len(self.layout.topology.nodes))
+            made = [self._node_kind(self.layout, index, self.daemons, env) for index in numbers]
             self._nodes = {node.name: node for node in made}
         return self._nodes
 

@@ -40,7 +40,7 @@ class BedNode:
 
     def spawn(self) -> None:
         """Begin to start it, unless it runs; `plug_in` must follow."""
-        layout, slurmd = self._layout, [which("slurmd") or "slurmd", "-D", "-N", self.name]
+        layout, slurmd = self._layout, self._words()
         (layout.root / "spool" / self.name).mkdir(exist_ok=True)
         if not layout.isolated:
             self._daemons.spawn(self.daemon, slurmd, self._env)
@@ -50,6 +50,10 @@ class BedNode:
             files = [str(layout.root / "hosts"), str(layout.root / "resolv.conf")]
             init = [sys.executable, "-I", "-S", str(_INIT), self.name, layout.address(self._index), layout.head, *files]
             self._daemons.spawn(self.daemon, [*network.NAMESPACES, *init, *slurmd], self._env, gated=True)
+
+    def _words(self) -> list[str]:
+        """What runs it."""
+        return [which("slurmd") or "slurmd", "-D", "-N", self.name]
 
     def plug_in(self) -> None:
         """Connect an isolated node that was just spawned; no-op for others."""

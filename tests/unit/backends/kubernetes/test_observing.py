@@ -15,10 +15,13 @@ AT1, AT2 = 1793527205.0, 1793527260.0
 TOKEN, KEY = "w.script.0.1.abcdefgh", "k"
 
 
-def job(*conditions: tuple[str, str], suspend: bool = False, deleted: bool = False, **spec: Any) -> Any:
+def job(
+    *conditions: tuple[str, str], suspend: bool = False, deleted: bool = False, queue: str = "", **spec: Any
+) -> Any:
     said = [{"type": kind, "status": "True", "reason": why, "message": f"says {why}", "lastTransitionTime": T2}
             for kind, why in conditions]  # fmt: skip
-    meta = {"name": "j", "creationTimestamp": T0} | ({"deletionTimestamp": T2} if deleted else {})
+    meta: Any = {"name": "j", "creationTimestamp": T0} | ({"deletionTimestamp": T2} if deleted else {})
+    meta |= {"labels": {"kueue.x-k8s.io/queue-name": queue}} if queue else {}
     return {"metadata": meta, "spec": {"suspend": suspend, **spec},
             "status": {"startTime": T1, "completionTime": T2, "conditions": said}}  # fmt: skip
 
@@ -56,10 +59,24 @@ def look(of: Any, *pods: Any) -> Observed | None:
 
 STUCK = "ImagePullBackOff: Back-off"
 UNPLACED = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/4 nodes: no GPU"}]
+IS_READY = {"type": "Ready", "status": "True"}
+LOST = (
+    "its node n1 does not answer, so that nobody knows whether it has ended, and it may still write: the next attempt "
+    "waits until the node is back, or is removed (kubectl delete node n1), or the pod is given up (kubectl delete pod "
+    "j-0-x --force)"
+)
 LIVING = {
     "held": (job(suspend=True), (), Observed(Life.PENDING, "j", "Suspended", held=True)),
     "held by a person while it ends": (
         job(suspend=True), (pod("Failed", deleted=True, state=done(85)),),
+        Observed(Life.RUNNING, "j", "Terminating", unread=True),
+    ),
+    "queued": (
+        job(suspend=True, queue="gpus"), (),
+        Observed(Life.PENDING, "j", "Queued", reason="waits for queue gpus (kubectl get workloads says for what)"),
+    ),
+    "its queue took its place back": (
+        job(suspend=True, queue="gpus"), (pod("Running", deleted=True),),
         Observed(Life.RUNNING, "j", "Terminating", unread=True),
     ),
     "no pod yet": (
@@ -91,7 +108,21 @@ LIVING = {
     ),
     "ends": (
         job(), (pod("Running", deleted=True),),
-        Observed(Life.RUNNING, "j", "Terminating", "n1", started_at=AT1, unread=True),
+        Observed(Life.RUNNING, "j", "Terminating", "n1", "its pod ends", started_at=AT1, unread=True),
+    ),
+    "is evicted": (
+        job(), (pod("Running", deleted=True, conditions=disrupted("EvictionByEvictionAPI")),),
+        Observed(Life.RUNNING, "j", "Terminating", "n1", "its pod ends: it was evicted, as when a node is drained",
+                 started_at=AT1, unread=True),
+    ),
+    "its node was given a taint": (
+        job(), (pod("Running", deleted=True, conditions=[*disrupted("DeletionByTaintManager"), IS_READY]),),
+        Observed(Life.RUNNING, "j", "Terminating", "n1",
+                 "its pod ends: its node was given a taint that it does not tolerate", started_at=AT1, unread=True),
+    ),
+    "its node is lost": (
+        job(), (pod("Running", deleted=True, conditions=disrupted("DeletionByTaintManager")),),
+        Observed(Life.RUNNING, "j", "Terminating", "n1", LOST, started_at=AT1, unread=True),
     ),
     "its Job is gone before it": (
         None, (pod("Running", deleted=True),),

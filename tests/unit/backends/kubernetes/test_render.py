@@ -47,6 +47,8 @@ def request(
 ALL = {
     "kubeconfig": "/k", "context": "c", "namespace": "ml", "service_account": "sa", "ttl": 60.0,
     "python": "/opt/python3",
+    "mounts": ["data:/data:ro", "data:/out"], "queue": "gpus", "security": "restricted", "run_as_user": 1000,
+    "runtime_class": "gvisor", "gpu_resource": "amd.com/gpu",
     "node_selector": ["zone=a", "fast="], "tolerations": ["a=b:NoExecute", "c"], "image_pull_secrets": ["pull"],
 }  # fmt: skip
 NEEDS = Resources(gpus=2, gpu_type="H100", cpus=4, mem_bytes=2**30, time_limit_s=90.0)
@@ -54,7 +56,7 @@ NEEDS = Resources(gpus=2, gpu_type="H100", cpus=4, mem_bytes=2**30, time_limit_s
 
 @pytest.mark.parametrize("server", SERVERS)
 def test_servers_take_it(server: str) -> None:
-    secrets = {"KEY": Secret(file="/s/key")}
+    secrets = {"KEY": Secret(file="/s/key"), "TOKEN": Secret(secret="hub/token")}
     for one in (request(), request(ALL, exclude=("n1", "n2"), needs=NEEDS, secret_env=secrets)):
         for doc in (*objects_of(render(one, SITE)), node_program(SITE)):
             kubernetes_validate.validate(doc, server, strict=True)
@@ -78,9 +80,20 @@ def test_what_was_said_is_sent() -> None:
     (container,) = pod["containers"]
     assert container["command"][0] == "/opt/python3"
     assert container["resources"] == {
-        "limits": {"memory": "1073741824", "nvidia.com/gpu": "2"},
-        "requests": {"memory": "1073741824", "nvidia.com/gpu": "2", "cpu": "4"},
+        "limits": {"memory": "1073741824", "amd.com/gpu": "2"},
+        "requests": {"memory": "1073741824", "amd.com/gpu": "2", "cpu": "4"},
     }
+    assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    assert pod["securityContext"] == {
+        "runAsUser": 1000, "runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}
+    }  # fmt: skip
+    assert pod["runtimeClassName"] == "gvisor"
+    claims = [one for one in pod["volumes"] if "persistentVolumeClaim" in one]
+    assert claims == [{"name": f"claim-{n}", "persistentVolumeClaim": {"claimName": "data"}} for n in range(2)]
+    assert {"name": "claim-0", "mountPath": "/data", "readOnly": True} in container["volumeMounts"]
+    assert {"name": "claim-1", "mountPath": "/out"} in container["volumeMounts"]
+    assert job["metadata"]["annotations"]["remuda.dev/queue"] == "gpus"
+    assert "kueue.x-k8s.io/queue-name" not in job["metadata"]["labels"], "it is let go when it is recorded"
     assert {"name": "shm", "emptyDir": {"medium": "Memory"}} in pod["volumes"]
     avoided = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     (expression,) = avoided["nodeSelectorTerms"][0]["matchExpressions"]
@@ -91,7 +104,10 @@ def test_gpus_bear_their_own_taint_and_nothing_else_is_asked_for() -> None:
     pod = objects_of(render(request(needs=Resources(gpus=1)), SITE))[0]["spec"]["template"]["spec"]
     assert pod["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
     bare = objects_of(render(request(), SITE))[0]
-    assert not {"tolerations", "nodeSelector", "affinity"} & bare["spec"]["template"]["spec"].keys()
+    assert (
+        not {"tolerations", "nodeSelector", "affinity", "securityContext", "runtimeClassName"}
+        & bare["spec"]["template"]["spec"].keys()
+    )
     assert "activeDeadlineSeconds" not in bare["spec"]
     assert "namespace" not in bare["metadata"]
 
@@ -116,12 +132,21 @@ def test_values_of_secrets_are_not_rendered() -> None:
     assert "key" not in json.dumps(job["spec"]["template"]["spec"]["containers"])
 
 
+def test_a_secret_of_the_namespace_is_only_named() -> None:
+    job, secret = objects_of(render(request(secret_env={"TOKEN": Secret(secret="hub/token")}), SITE))
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    named = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
+    assert container["env"][1:] == [named]
+    assert [*secret["stringData"]] == ["child.json"]
+    assert ChildSpec.from_json(secret["stringData"]["child.json"]).secret_env == {"TOKEN": {"env": "TOKEN"}}
+
+
 @pytest.mark.parametrize(
     ("one", "said"),
     [
         (request(image=""), "a task on Kubernetes needs an image"),
         (request(needs=Resources(nodes=2)), "a pod is on one node"),
-        (request({"queue": "q"}), "w: place.queue: Extra inputs are not permitted"),
+        (request({"zone": "q"}), "w: place.zone: Extra inputs are not permitted"),
         (request(files={"train.sh": "x" * 1_000_001}), "script and settings are 1,001,"),
     ],
 )

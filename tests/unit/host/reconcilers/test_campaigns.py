@@ -11,7 +11,8 @@ from tests.unit.supervise.build import group
 
 from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import Conflict, NotFound, Unwritable
-from remuda.host.reconcilers.campaigns import CampaignBody, Campaigns, PlannedRow
+from remuda.host.reconcilers.campaign_bodies import CampaignBody, PlannedRow
+from remuda.host.reconcilers.campaigns import Campaigns
 from remuda.host.reconcilers.job_rows import JobKeeper
 from remuda.host.service import Service
 from remuda.plan.job import ENDPOINT, NOW, SLOTS, filled
@@ -234,6 +235,49 @@ async def test_a_sweep_is_no_pool_and_says_how_it_is_ended(site: Site) -> None:
     assert told.value.hint == "wait for it, or end it: remuda sweep cancel p"
 
 
+async def test_commands_of_a_sweep_know_no_pool(site: Site) -> None:
+    begin = {"sweep": "begin one: remuda apply FILE --sweep", "pool": "begin one: remuda pool -c FILE", "": ""}
+    await site.campaigns.begin(site.body("a"))
+    for name, kind, hint in (
+        ("p", "sweep", begin["sweep"]), ("nope", "sweep", begin["sweep"]), ("nope", "pool", begin["pool"]),
+        ("nope", "", ""), ("pp", "pool", "did you mean 'p'?"),
+    ):  # fmt: skip
+        with pytest.raises(NotFound) as told:
+            await site.campaigns.cancel(name, kind)
+        assert (told.value.message, told.value.hint) == (f"there is no {kind or 'campaign'} {name!r}", hint)
+    assert site.campaigns.views("sweep") == []
+    (listed,) = site.campaigns.views("pool")
+    assert {key: listed[key] for key in ("name", "document", "deployments", "waiting", "going", "done", "failed")} == {
+        "name": "p", "document": "p.yaml", "deployments": 1, "waiting": 1, "going": 0, "done": 0, "failed": 0,
+    }  # fmt: skip
+    assert [row["outcome"] for row in await site.go()] == ["done"], "the pool was not ended"
+    assert site.campaigns.views("") == site.campaigns.views("pool")
+    assert site.campaigns.views("")[0]["done"] == 1
+
+
+async def test_what_a_row_measures_is_told_when_it_is_asked_for(site: Site) -> None:
+    body = site.body("a", "b")
+    body.rows[0].points = [{"address": "x", "load": "c=1"}]
+    await site.campaigns.begin(body)
+    assert "points" not in site.campaigns.view("p")
+    site.new_host()
+    assert site.campaigns.view("p", "pool", with_points=True)["points"] == body.rows[0].points
+
+
+async def test_one_that_ended_with_its_benchmark_is_no_answer_to_the_next(site: Site) -> None:
+    driver = group("driver", 1, role=Role.DRIVER, replace=NEVER).model_copy(update={"probe": None, "listen": None})
+    planned = site.row("a", "1").workload
+    own = {"groups": (*planned.groups, driver), "ends_with": "driver", "digest": "of its document"}
+    first, second = (planned.model_copy(update={**own, "uid": uid}) for uid in ("uid1", "uid2"))
+    assert site.service.create(first).uid == "uid1"
+    assert site.service.create(second).uid == "uid1", "it is up, and typed again"
+    await site.campaigns.begin(site.body("b", has_job=False))
+    await site.go()
+    assert site.service.view("a").phase == "DONE"
+    assert site.service.create(first).uid == "uid1", "a command that was not answered asks again"
+    assert site.service.create(second).uid == "uid2"
+
+
 async def test_one_that_would_fail_is_told_and_the_others_go_on(site: Site) -> None:
     body = site.body("a", "b")
     body.rows[0].outcome, body.rows[0].reason = FAILED, "there is no model 'x'"
@@ -315,5 +359,6 @@ async def test_secrets_are_kept_in_a_file_until_it_is_over(site: Site) -> None:
     await site.go()
     assert not file.exists()
     await site.campaigns.begin(body)
+    assert not file.exists(), "nothing is brought up any more"
     assert site.campaigns.prune(site.bed.clock.now() + 1) == 1
     assert site.bed.store.campaigns() == []

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from remuda.base.disk.private import make_private
 from remuda.base.errors import RemudaError, Unavailable
-from tests.fakes.kube.api import Api
-from tests.fakes.kube.jobs import JobControl
-from tests.fakes.kube.kubelet import Kubelet
-from tests.fakes.kube.nodes import Nodes, new_node
-from tests.fakes.kube.objects import Objects
-from tests.fakes.kube.server import USER, KubeServer, Trouble, Troubles
+from remuda.testing.kube.api import Api
+from remuda.testing.kube.jobs import JobControl
+from remuda.testing.kube.kubelet import Kubelet
+from remuda.testing.kube.nodes import NodeControl, new_node
+from remuda.testing.kube.objects import Objects
+from remuda.testing.kube.server import USER, KubeServer, Trouble, Troubles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tests.fakes.kube.objects import Doc
-    from tests.fakes.kube.server import What
+    from remuda.testing.kube.objects import Doc
+    from remuda.testing.kube.server import What
 
 NAMESPACES = ("default", "kube-system")
 _TICK_S = 0.1
@@ -47,7 +47,7 @@ class KubeBed:
         self._wanted = dict(nodes or {f"node-{number}": 1 for number in range(1, 5)})
         self.objects = Objects()
         self.troubles = Troubles()
-        self.nodes = Nodes(self.objects)
+        self.nodes = NodeControl(self.objects)
         self.jobs = JobControl(self.objects)
         self._token = secrets.token_urlsafe(24)
         self._threads: list[threading.Thread] = []

@@ -6,12 +6,12 @@ import copy
 import secrets
 from typing import TYPE_CHECKING, Final
 
-from tests.fakes.kube.objects import has_condition, key_of, moment, owner, set_condition, stamp
+from remuda.testing.kube.objects import has_condition, key_of, moment, owner, set_condition, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tests.fakes.kube.objects import Doc, Key, Objects
+    from remuda.testing.kube.objects import Doc, Key, Objects
 
 TRACKING: Final = "batch.kubernetes.io/job-tracking"
 INDEX: Final = "batch.kubernetes.io/job-completion-index"

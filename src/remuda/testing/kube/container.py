@@ -103,7 +103,11 @@ def inside(spec: dict[str, object], failed: int) -> None:
         argv, env = spec["argv"], spec["env"]
         furnish(spec["root"], spec["mounts"], spec["hostname"])  # type: ignore[arg-type]
         os.chdir(str(spec["cwd"]))
-        os.execvpe(argv[0], argv, env)  # type: ignore[arg-type, index]
+        if spec["user"] and os.geteuid() == 0:
+            os.setgroups([])
+            os.setgid(0)
+            os.setuid(int(str(spec["user"])))
+        os.execvpe(argv[0], argv, env)  # type: ignore[arg-type, index]  # noqa: S606 - no shell is the point
     except OSError as error:
         os.write(failed, str(error).encode())
         os._exit(NO_SUCH_PROGRAM)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from tests.fakes.kube.served import Refusal
+from remuda.testing.kube.served import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.fakes.kube.objects import Doc
+    from remuda.testing.kube.objects import Doc
 
 _FIELDS: Final = {
     "pods": "spec.nodeName spec.restartPolicy spec.schedulerName spec.serviceAccountName status.phase status.podIP",

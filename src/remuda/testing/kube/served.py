@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from tests.fakes.kube.objects import Doc
+    from remuda.testing.kube.objects import Doc
 
 GIT_VERSION: Final = "v1.36.2"
 REVIEWS: Final = "authorization.k8s.io/v1"

@@ -5,6 +5,6 @@
 `jobs` and `nodes` are the controllers, `kubelet` and `container` run processes. No product code belongs here.
 """
 
-from tests.fakes.kube.bed import KubeBed
+from remuda.testing.kube.bed import KubeBed
 
 __all__ = ["KubeBed"]

@@ -13,8 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.fakes.kube.api import Answer, Api, Asked, target
-from tests.fakes.kube.served import Refusal
+from remuda.testing.kube.api import Answer, Api, ApiRequest, target
+from remuda.testing.kube.served import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +65,7 @@ class Troubles:
         return None
 
 
-def refusal(trouble: Trouble, asked: Asked) -> Refusal:
+def refusal(trouble: Trouble, asked: ApiRequest) -> Refusal:
     """The error that a trouble is."""
     if trouble.what == "401":
         return Refusal(401, "Unauthorized", "Unauthorized")
@@ -130,7 +130,7 @@ class Conversation(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         content = (self.headers.get("Content-Type") or "application/json").split(";")[0]
-        asked = Asked(self.command, url.path, dict(parse_qsl(url.query, keep_blank_values=True)), body, content)
+        asked = ApiRequest(self.command, url.path, dict(parse_qsl(url.query, keep_blank_values=True)), body, content)
         trouble = self.server.troubles.met(self.command, self.path)
         try:
             if trouble is not None and self._is_cut(trouble):
@@ -144,7 +144,7 @@ class Conversation(BaseHTTPRequestHandler):
         else:
             self._stream(answer.lines, answer.content)
 
-    def _answered(self, asked: Asked, trouble: Trouble | None) -> Answer:
+    def _answered(self, asked: ApiRequest, trouble: Trouble | None) -> Answer:
         if not self._is_known() and asked.path != "/version":
             raise Refusal(401, "Unauthorized", "Unauthorized")
         if trouble is not None and trouble.what != "500-after":

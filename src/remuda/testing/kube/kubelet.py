@@ -13,16 +13,16 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from tests.fakes.kube.container import NO_SUCH_PROGRAM
-from tests.fakes.kube.objects import key_of, moment, set_condition, stamp
-from tests.fakes.kube.podspec import LOOPBACK, NotYet, command, environment, interpreter, mounts, volumes
-from tests.fakes.kube.served import Refusal
+from remuda.testing.kube.container import NO_SUCH_PROGRAM
+from remuda.testing.kube.objects import key_of, moment, set_condition, stamp
+from remuda.testing.kube.podspec import LOOPBACK, NotStartable, command, environment, interpreter, mounts, user, volumes
+from remuda.testing.kube.served import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.fakes.kube.objects import Doc, Objects
+    from remuda.testing.kube.objects import Doc, Objects
 
 _IMAGE: Final = re.compile(r"[a-z0-9][-._/:@a-zA-Z0-9]*")
 _LINE: Final = 16 << 10
@@ -43,6 +43,8 @@ class Kubelet:
 
     def __init__(self, objects: Objects, root: Path, api: tuple[str, int], dead: set[str]) -> None:
         self.objects, self.root, self.api, self.dead = objects, root, api, dead
+        self.claims = root.with_name("claims")
+        """Folders that are PersistentVolumeClaims, by their names."""
         self.missing = ["missing/"]
         """What images that no registry has begin with."""
         self._pods: dict[str, _Running] = {}
@@ -201,7 +203,7 @@ class _Running(threading.Thread):
                 self._pull(looks)
                 with self._objects.lock:
                     return self._spec()
-            except NotYet as error:
+            except NotStartable as error:
                 looks += 1
                 self._wait(error.reason, str(error), is_mount=error.reason == "ContainerCreating")
         return None
@@ -209,19 +211,23 @@ class _Running(threading.Thread):
     def _pull(self, looks: int) -> None:
         image = self._container["image"]
         if not _IMAGE.fullmatch(image):
-            raise NotYet("InvalidImageName", f'Failed to apply default image tag "{image}": couldn\'t parse image name')
+            raise NotStartable(
+                "InvalidImageName", f'Failed to apply default image tag "{image}": couldn\'t parse image name'
+            )
         if image.startswith(tuple(self._kubelet.missing)):
             if not looks:
                 says = f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": not found'
-                raise NotYet("ErrImagePull", says)
-            raise NotYet("ImagePullBackOff", f'Back-off pulling image "{image}"')
+                raise NotStartable("ErrImagePull", says)
+            raise NotStartable("ImagePullBackOff", f'Back-off pulling image "{image}"')
 
     def _spec(self) -> Doc:
-        made = volumes(self._objects, self._pod, self.folder / "volumes")
+        number = user(self._pod)
+        made = volumes(self._objects, self._pod, self.folder / "volumes", self._kubelet.claims)
         env = environment(self._objects, self._pod, self._container, self._kubelet.api)
         for folder in (self.folder, self.folder / "root"):
             folder.mkdir(parents=True, exist_ok=True)
         self._message.touch()
+        self._message.chmod(0o666)
         argv = command(self._container, env)
         return {
             "root": str(self.folder / "root"),
@@ -231,6 +237,7 @@ class _Running(threading.Thread):
             "env": env,
             "cwd": self._container.get("workingDir") or "/",
             "hostname": env["HOSTNAME"],
+            "user": number,
         }
 
     def _execute(self, spec: Doc) -> None:

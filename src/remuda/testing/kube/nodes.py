@@ -6,12 +6,12 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from tests.fakes.kube.objects import key_of, moment, owner, set_condition, stamp
+from remuda.testing.kube.objects import key_of, moment, owner, set_condition, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tests.fakes.kube.objects import Doc, Objects
+    from remuda.testing.kube.objects import Doc, Objects
 
 UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 GPU: Final = "nvidia.com/gpu"
@@ -61,7 +61,7 @@ def tolerates(pod: Doc, taint: Mapping[str, str]) -> Doc | None:
     return None
 
 
-class Nodes:
+class NodeControl:
     """Scheduler, node controller, pod and object garbage collection.
 
     Args:

@@ -8,15 +8,15 @@ import secrets
 import uuid
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tests.fakes.kube.checks import check, check_change, complete
-from tests.fakes.kube.objects import key_of, owner, set_condition
-from tests.fakes.kube.selecting import selector
-from tests.fakes.kube.served import GROUPS, REVIEWS, SERVED, Refusal, Served, discovery, invalid, not_found
+from remuda.testing.kube.checks import check, check_change, complete
+from remuda.testing.kube.objects import key_of, owner, set_condition
+from remuda.testing.kube.selecting import selector
+from remuda.testing.kube.served import GROUPS, REVIEWS, SERVED, Refusal, Served, discovery, invalid, not_found
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.fakes.kube.objects import Changed, Doc, Key, Objects
+    from remuda.testing.kube.objects import Changed, Doc, Key, Objects
 
 _MERGING: Final = ("application/merge-patch+json", "application/strategic-merge-patch+json")
 _EXPIRED: Final = (
@@ -25,7 +25,7 @@ _EXPIRED: Final = (
 )
 
 
-class Asked(NamedTuple):
+class ApiRequest(NamedTuple):
     """A request."""
 
     method: str
@@ -58,7 +58,7 @@ class Answer(NamedTuple):
     content: str = "application/json"
 
 
-class Target(NamedTuple):
+class ApiPath(NamedTuple):
     """What a path names."""
 
     kind: Served
@@ -72,7 +72,7 @@ class Target(NamedTuple):
         return self.kind.plural, self.namespace, self.name
 
 
-def target(path: str) -> Target:
+def target(path: str) -> ApiPath:
     """Read a path.
 
     Raises:
@@ -87,7 +87,7 @@ def target(path: str) -> Target:
     if kind is None or kind.group != group or group not in GROUPS or bool(namespace) > kind.namespaced:
         raise Refusal(404, "NotFound", "the server could not find the requested resource")
     rest += ["", ""]
-    return Target(kind, namespace, rest[1], rest[2])
+    return ApiPath(kind, namespace, rest[1], rest[2])
 
 
 class Api:
@@ -110,7 +110,7 @@ class Api:
         """Forget lists that are read in pages, as a server does after minutes."""
         self._pages.clear()
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, asked: ApiRequest) -> Answer:
         """Answer a request.
 
         Raises:
@@ -139,16 +139,16 @@ class Api:
         with self.objects.lock:
             return verb(to, asked)
 
-    def _one(self, to: Target) -> Doc:
+    def _one(self, to: ApiPath) -> Doc:
         found = self.objects.get(to.key)
         if found is None:
             raise not_found(to.kind, to.name)
         return found
 
-    def _get(self, to: Target, _: Asked) -> Answer:
+    def _get(self, to: ApiPath, _: ApiRequest) -> Answer:
         return Answer(200, self._one(to))
 
-    def _create(self, to: Target, asked: Asked) -> Answer:
+    def _create(self, to: ApiPath, asked: ApiRequest) -> Answer:
         doc = asked.document()
         if (doc.get("kind"), doc.get("apiVersion")) != (to.kind.kind, to.kind.api_version):
             says = f"the API version in the data ({doc.get('apiVersion')}) does not match the expected API version"
@@ -180,10 +180,10 @@ class Api:
             raise Refusal(409, "AlreadyExists", f'{to.kind.full} "{meta["name"]}" already exists', details)
         return Answer(201, doc if _is_dry(asked) else self.objects.create(key, doc))
 
-    def _replace(self, to: Target, asked: Asked) -> Answer:
+    def _replace(self, to: ApiPath, asked: ApiRequest) -> Answer:
         return self._changed(to, asked, asked.document())
 
-    def _patch(self, to: Target, asked: Asked) -> Answer:
+    def _patch(self, to: ApiPath, asked: ApiRequest) -> Answer:
         if asked.content not in _MERGING:
             raise Refusal(
                 415,
@@ -192,7 +192,7 @@ class Api:
             )
         return self._changed(to, asked, merged(self._one(to), asked.document()))
 
-    def _changed(self, to: Target, asked: Asked, after: Doc) -> Answer:
+    def _changed(self, to: ApiPath, asked: ApiRequest, after: Doc) -> Answer:
         before = self._one(to)
         own = {name: before["metadata"].get(name) for name in ("uid", "creationTimestamp", "deletionTimestamp")}
         version = after["metadata"].get("resourceVersion")
@@ -218,7 +218,7 @@ class Api:
 
         return Answer(200, after if _is_dry(asked) else self.objects.edit(to.key, take) or {})
 
-    def _delete(self, to: Target, asked: Asked) -> Answer:
+    def _delete(self, to: ApiPath, asked: ApiRequest) -> Answer:
         options: Doc = asked.query | asked.document()
         before = self._one(to)
         for name, value in (options.get("preconditions") or {}).items():
@@ -243,7 +243,7 @@ class Api:
             200, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
         )
 
-    def _ended(self, to: Target, doc: Doc, policy: str, grace_s: int | None) -> Doc | None:
+    def _ended(self, to: ApiPath, doc: Doc, policy: str, grace_s: int | None) -> Doc | None:
         if to.kind.plural == "pods":
             return self.objects.end_pod(doc, grace_s)
         if policy == "Foreground":
@@ -261,7 +261,7 @@ class Api:
 
     # Lists
 
-    def _list(self, to: Target, asked: Asked) -> Answer:
+    def _list(self, to: ApiPath, asked: ApiRequest) -> Answer:
         wanted = selector(to.kind.plural, asked.query.get("labelSelector", ""), asked.query.get("fieldSelector", ""))
         limit = int(asked.query.get("limit") or 0)
         if token := asked.query.get("continue"):
@@ -282,7 +282,7 @@ class Api:
         title = {"kind": f"{to.kind.kind}List", "apiVersion": to.kind.api_version}
         return Answer(200, {**title, "metadata": meta, "items": items})
 
-    def _watch(self, to: Target, asked: Asked) -> Answer:
+    def _watch(self, to: ApiPath, asked: ApiRequest) -> Answer:
         wanted = selector(to.kind.plural, asked.query.get("labelSelector", ""), asked.query.get("fieldSelector", ""))
         since = int(asked.query.get("resourceVersion") or 0)
         with self.objects.lock:
@@ -295,7 +295,7 @@ class Api:
         return Answer(200, lines=self._news(to, asked, wanted, first, since))
 
     def _news(
-        self, to: Target, asked: Asked, wanted: Callable[[Doc], bool], first: list[Doc], since: int
+        self, to: ApiPath, asked: ApiRequest, wanted: Callable[[Doc], bool], first: list[Doc], since: int
     ) -> Iterator[bytes]:
         yield from (_line("ADDED", doc) for doc in first)
         if asked.query.get("sendInitialEvents") == "true":
@@ -312,13 +312,13 @@ class Api:
         if asked.query.get("allowWatchBookmarks") == "true":
             yield self._bookmark(to, since, {})
 
-    def _bookmark(self, to: Target, version: int, annotations: Doc) -> bytes:
+    def _bookmark(self, to: ApiPath, version: int, annotations: Doc) -> bytes:
         meta = {"resourceVersion": str(version), "annotations": annotations, "creationTimestamp": None}
         return _line("BOOKMARK", {"kind": to.kind.kind, "apiVersion": to.kind.api_version, "metadata": meta})
 
     # Below pods
 
-    def _below(self, to: Target, asked: Asked) -> Answer:
+    def _below(self, to: ApiPath, asked: ApiRequest) -> Answer:
         pod = self._one(to)
         if (to.kind.plural, to.below, asked.method) == ("pods", "log", "GET"):
             return Answer(200, lines=self.logs(pod, asked.query), content="text/plain")
@@ -326,7 +326,7 @@ class Api:
             return self._evict(to, pod, asked)
         raise Refusal(404, "NotFound", "the server could not find the requested resource")
 
-    def _evict(self, to: Target, pod: Doc, asked: Asked) -> Answer:
+    def _evict(self, to: ApiPath, pod: Doc, asked: ApiRequest) -> Answer:
         options = asked.document().get("deleteOptions") or {}
         now = self.objects.now()
         if not _is_dry(asked) and not options.get("dryRun"):
@@ -356,7 +356,7 @@ def _orphaned(doc: Doc) -> None:
         doc["metadata"].pop(name, None)
 
 
-def _is_dry(asked: Asked) -> bool:
+def _is_dry(asked: ApiRequest) -> bool:
     return asked.query.get("dryRun") == "All"
 
 

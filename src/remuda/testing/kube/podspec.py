@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tests.fakes.kube.objects import Doc, Objects
+    from remuda.testing.kube.objects import Doc, Objects
 
 _REFERENCE: Final = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
 _KEYED: Final = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
 LOOPBACK: Final = "127.0.0.1"
 
 
-class NotYet(Exception):
+class NotStartable(Exception):
     """What a container needs is not there.
 
     Args:
@@ -41,14 +41,14 @@ def contents(objects: Objects, plural: str, namespace: str, source: Doc) -> dict
     """What a Secret or ConfigMap holds, by key; None where it is missing and may be.
 
     Raises:
-        NotYet: it is missing.
+        NotStartable: it is missing.
     """
     name = source.get("secretName") or source["name"]
     doc = objects.get((plural, namespace, name))
     if doc is None:
         if source.get("optional"):
             return None
-        raise NotYet("CreateContainerConfigError", f'{plural[:-1]} "{name}" not found')
+        raise NotStartable("CreateContainerConfigError", f'{plural[:-1]} "{name}" not found')
     plain = {} if plural == "secrets" else {key: text.encode() for key, text in (doc.get("data") or {}).items()}
     coded = (doc.get("data") if plural == "secrets" else doc.get("binaryData")) or {}
     return plain | {key: base64.b64decode(text) for key, text in coded.items()}
@@ -58,7 +58,7 @@ def environment(objects: Objects, pod: Doc, container: Doc, api: tuple[str, int]
     """The environment of a container.
 
     Raises:
-        NotYet: a Secret or ConfigMap, or a key of one, is missing.
+        NotStartable: a Secret or ConfigMap, or a key of one, is missing.
     """
     namespace = pod["metadata"]["namespace"]
     env = {
@@ -91,9 +91,9 @@ def _value(objects: Objects, pod: Doc, source: Doc) -> str | None:
             if ref["key"] not in found:
                 kind = {"secrets": "Secret", "configmaps": "ConfigMap"}[plural]
                 says = f"couldn't find key {ref['key']} in {kind} {namespace}/{ref['name']}"
-                raise NotYet("CreateContainerConfigError", says)
+                raise NotStartable("CreateContainerConfigError", says)
             return found[ref["key"]].decode()
-    raise NotYet("CreateContainerConfigError", f"this stand-in of a cluster has no {' or '.join(source)}")
+    raise NotStartable("CreateContainerConfigError", f"this stand-in of a cluster has no {' or '.join(source)}")
 
 
 def _field(pod: Doc, path: str) -> str:
@@ -109,23 +109,29 @@ def _field(pod: Doc, path: str) -> str:
         "status.hostIP": LOOPBACK,
     }.get(path)
     if found is None:
-        raise NotYet("CreateContainerConfigError", f"unsupported fieldPath: {path}")
+        raise NotStartable("CreateContainerConfigError", f"unsupported fieldPath: {path}")
     return str(found)
 
 
-def volumes(objects: Objects, pod: Doc, folder: Path) -> dict[str, tuple[Path, bool]]:
-    """Make the folders of a pod's volumes: each with whether it is for reading only.
+def volumes(objects: Objects, pod: Doc, folder: Path, claims: Path) -> dict[str, tuple[Path, bool]]:
+    """Make the folders of a pod's volumes: each with whether it is for reading only. Claims are folders that are there.
 
     Raises:
-        NotYet: a Secret, a ConfigMap or the kind of a volume is missing.
+        NotStartable: a Secret, a ConfigMap or the kind of a volume is missing.
     """
     made = {}
     for volume in pod["spec"].get("volumes") or ():
+        if claim := volume.get("persistentVolumeClaim"):
+            made[volume["name"]] = (claims / claim["claimName"], False)
+            if not made[volume["name"]][0].is_dir():
+                raise NotStartable("ContainerCreating", f'persistentvolumeclaim "{claim["claimName"]}" not found')
+            continue
         at = folder / volume["name"]
         at.mkdir(parents=True, exist_ok=True)
+        at.chmod(0o777)
         kind = next((one for one in ("emptyDir", "secret", "configMap") if one in volume), "")
         if not kind:
-            raise NotYet(
+            raise NotStartable(
                 "ContainerCreating", f"this stand-in of a cluster has no volumes of the kind of {volume['name']}"
             )
         if kind != "emptyDir":
@@ -141,10 +147,10 @@ def _mounted(objects: Objects, plural: str, pod: Doc, volume: Doc, source: Doc) 
         found = contents(objects, plural, pod["metadata"]["namespace"], source) or {}
         items = source.get("items")
         return found if items is None else {one["path"]: found[one["key"]] for one in items}
-    except NotYet as error:
-        raise NotYet("ContainerCreating", f"{says}{error}") from error
+    except NotStartable as error:
+        raise NotStartable("ContainerCreating", f"{says}{error}") from error
     except KeyError as error:
-        raise NotYet("ContainerCreating", f"{says}references non-existent config key: {error.args[0]}") from error
+        raise NotStartable("ContainerCreating", f"{says}references non-existent config key: {error.args[0]}") from error
 
 
 def _write(found: dict[str, bytes], source: Doc, at: Path) -> None:
@@ -163,6 +169,18 @@ def mounts(container: Doc, made: Mapping[str, tuple[Path, bool]], message: Path)
         folder, is_fixed = made[mount["name"]]
         source = folder / mount.get("subPath", "")
         yield {"path": mount["mountPath"], "source": str(source), "read_only": is_fixed or mount.get("readOnly", False)}
+
+
+def user(pod: Doc) -> int:
+    """Number of the user that a container runs as; that of images is root.
+
+    Raises:
+        NotStartable: it must not be.
+    """
+    said = pod["spec"].get("securityContext") or {}
+    if said.get("runAsNonRoot") and not said.get("runAsUser"):
+        raise NotStartable("CreateContainerConfigError", "container has runAsNonRoot and image will run as root")
+    return int(said.get("runAsUser", 0))
 
 
 def command(container: Doc, env: Mapping[str, str]) -> list[str]:

@@ -7,13 +7,13 @@ import binascii
 import re
 from typing import TYPE_CHECKING, Final
 
-from tests.fakes.kube.served import Refusal, invalid
+from remuda.testing.kube.served import Refusal, invalid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.fakes.kube.objects import Doc
-    from tests.fakes.kube.served import Served
+    from remuda.testing.kube.objects import Doc
+    from remuda.testing.kube.served import Served
 
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Advice:
+class LoadAdvice:
     """Of one config under loads of one shape; `best` is valid, `neighbours` were measured by nobody."""
 
     name: str
@@ -37,7 +37,7 @@ def score(point: Point | None) -> float:
     return (point.output_per_gpu or point.of("output_tok_s") or 0.0) if point is not None else 0.0
 
 
-def advise(points: Iterable[Point], slo: Mapping[str, float], views: Iterable[Mapping[str, Any]]) -> list[Advice]:
+def advise(points: Iterable[Point], slo: Mapping[str, float], views: Iterable[Mapping[str, Any]]) -> list[LoadAdvice]:
     """The best of each config and shape of load, the best config first.
 
     Args:
@@ -61,12 +61,12 @@ def _value(load: Load) -> float:
     return load.rate if load.is_open else float(load.concurrency)
 
 
-def _of(shape: Load, points: Sequence[Point], slo: Mapping[str, float], view: Mapping[str, Any] | None) -> Advice:
+def _of(shape: Load, points: Sequence[Point], slo: Mapping[str, float], view: Mapping[str, Any] | None) -> LoadAdvice:
     best = max((one for one in points if one.counts and replace(one, slo=slo).slo_met()), key=score, default=None)
     measured = sorted({_value(point.load) for point in points if point.verdict != INVALID})
     beside = _beside(_value(best.load) if best else 0.0, measured, Bounds(is_whole=not points[0].load.is_open))
     name = view["name"] if view else points[-1].meta.get("deployment") or points[-1].endpoint
-    return Advice(name, shape, best, beside, _command(points[-1], beside, slo, view) if beside else "")
+    return LoadAdvice(name, shape, best, beside, _command(points[-1], beside, slo, view) if beside else "")
 
 
 def _beside(best: float, measured: Sequence[float], bounds: Bounds) -> tuple[float, ...]:

@@ -188,6 +188,7 @@ def test_arguments_travel_in_the_environment(tmp_path: Path) -> None:
 
 def test_a_function_travels_into_an_image_with_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "fits", raising=False)  # another test may have loaded one
     (tmp_path / "fits.py").write_text("def fit(): ...\n")
     program, _, files = executor._program("fits:fit", {}, "kubernetes", "python3.12")
     assert program == {"command": ["python3.12", "__REMUDA_FILES__/remuda_call.py", "fits:fit", "told"]}

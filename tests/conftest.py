@@ -73,7 +73,19 @@ def leave_the_caller() -> None:
     os.environ["HOME"] = home
 
 
+def leave_shims() -> None:
+    """Look past a version manager's `python3`: a shell script that takes five times as long as the interpreter."""
+    found = shutil.which("python3")
+    if found is None:
+        return
+    with Path(found).open("rb") as program:
+        is_script = program.read(2) == b"#!"
+    if is_script:
+        os.environ["PATH"] = os.pathsep.join([f"{sys.base_prefix}/bin", os.environ["PATH"]])
+
+
 leave_the_caller()
+leave_shims()
 # Threads of engines that wait for their next batch do so asleep: there are more of them than cores.
 os.environ["OMP_WAIT_POLICY"] = "passive"
 

@@ -120,7 +120,7 @@ def test_the_host_is_told_a_deployment_for_each_config(
 
 
 @pytest.mark.usefixtures("folder")
-def test_known_deployments_are_done_and_without_a_new_point_no_host_is_asked(
+def test_known_deployments_are_done_and_a_sweep_that_is_known_as_a_whole_is_recorded(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept = PointStore(state_paths().root / "bench")
@@ -128,7 +128,8 @@ def test_known_deployments_are_done_and_without_a_new_point_no_host_is_asked(
         kept.write(replace(point(), id=one["address"], verdict="suspect"), [])
     code, body = begun(monkeypatch)
     shown = capsys.readouterr()
-    assert (code, body) == (0, {})
+    assert (code, body["name"], [row["outcome"] for row in body["rows"]]) == (0, "grid", ["done", "done"])
+    assert sum(len(row["points"]) for row in body["rows"]) == 8
     assert "nothing to measure: all points are known" in shown.err
     assert {row.split()[-1] for row in shown.out.splitlines()[1:]} == {"known"}
     _, first = begun(monkeypatch, "--set", "sweep.seqs=[8, 16, 32]")

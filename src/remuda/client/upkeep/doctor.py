@@ -229,7 +229,7 @@ async def _list_all(backends: Mapping[str, Backend]) -> tuple[list[tuple[str, St
     silent: list[DoctorCheck] = []
     for name, answer in zip(names, answers, strict=True):
         if isinstance(answer, RemudaError):
-            said = f"what it runs is unknown: {answer.message}"
+            said = f"what it runs is unknown: {answer}"
             silent.append(DoctorCheck(name, PROBLEM, said, answer.hint or "try again when it answers"))
         elif isinstance(answer, BaseException):
             raise answer

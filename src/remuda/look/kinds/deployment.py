@@ -10,6 +10,7 @@ from remuda.base.disk.paths import is_path
 from remuda.base.errors import InputError
 from remuda.base.extras import need_accuracy, need_batch
 from remuda.base.ids import check_name, slug
+from remuda.bench.judging.verdict import read_thresholds
 from remuda.look import deployment_checks, deployment_records, planning, recipes
 from remuda.look.kinds import WorkKind
 from remuda.look.rendering import ask_backends
@@ -131,6 +132,10 @@ def _recipe(plan: Plan, facts: Looked) -> Iterable[Finding]:
 def _extra(plan: Plan, _: Looked) -> Iterator[Finding]:
     """What its benchmark is measured with."""
     bench = plan.spec.benchmark
+    try:
+        read_thresholds(bench.validity)
+    except InputError as error:
+        yield Finding(("benchmark", "validity"), error.message, hint=error.hint)
     if bench.type in LOADS:
         need_batch("its benchmark takes")
     if bench.type not in ANSWERS:

@@ -29,6 +29,7 @@ class Signals:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         for number in (*FORWARDED, *ENDING, signal.SIGHUP, signal.SIGCHLD):
             signal.signal(number, self._note)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # they waited since the program began, see `zipapp`
 
     def take(self) -> list[int]:
         """Signals since the last call, without SIGCHLD and SIGHUP."""

@@ -8,6 +8,13 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+DRILLS: Final = {
+    "slurm": ("crash", "freeze", "thaw", "cut", "heal", "stop", "start", "drain", "resume"),
+    "kubernetes": ("crash", "start", "advance"),
+}
+"""What `remuda try` can do to the nodes of a practice cluster."""
+TRY_LETTERS: Final = 70
+"""Longest path of one of Slurm: sockets lie below it."""
 ELSEWHERE: Final = {
     # commands
     "analyze": "remuda profiler analyze", "ban": "remuda nodes ban", "benchmark": "remuda bench",

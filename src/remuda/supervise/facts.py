@@ -62,13 +62,8 @@ def refused(task: Task, group: Group, reason: str, now: float, *, permanent: boo
     return replace(waiting, not_before=now + short_wait_s(waiting, group))
 
 
-def unanswered(task: Task, reason: str, now: float) -> Task:
-    """Nobody knows whether the backend took the submission: stay, and ask again under the same token."""
-    return replace(task, not_before=now + _AGAIN_S, reason=f"{UNANSWERED}{reason}")
-
-
 def put_off(task: Task, reason: str, now: float) -> Task:
-    """It cannot be submitted now: stay, and try again."""
+    """It cannot be submitted now, or nobody knows whether it was: stay, and ask again under the same token."""
     return replace(task, not_before=now + _AGAIN_S, reason=reason)
 
 

@@ -36,11 +36,6 @@ class WorkloadSummary:
     reason: str = ""
     """Why it is not RUNNING, DONE or DOWN."""
 
-    @property
-    def is_up(self) -> bool:
-        """Whether the endpoint may be announced."""
-        return self.phase in UP
-
 
 def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> WorkloadSummary:
     """Say how the workload is."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import select
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -98,11 +97,8 @@ class Recorder:
         self._tell()
         self._start()
         while not self.reason:
-            poll = select.poll()
-            poll.register(signals.fd, select.POLLIN)
-            if self._sampling.pipe >= 0:
-                poll.register(self._sampling.pipe, select.POLLIN)
-            poll.poll(LOOK_S * 1000)
+            pipe = self._sampling.pipe
+            signals.wait(LOOK_S * 1000, *([pipe] if pipe >= 0 else ()))
             self._take(self._sampling.events())
             if any(number in ENDING for number in signals.take()):
                 self.reason = self.reason or "it was told to end"
@@ -277,11 +273,8 @@ class Recorder:
             tuple(gpus),
             tuple(fault.to_dict() for fault in self._faults.all),
         )
-        draft = self._folder / f".{STATUS}.draft"
         with suppress(OSError):
-            with private.open_new(draft) as file:
-                file.write(status.to_json())
-            draft.replace(self._folder / STATUS)
+            private.write_whole(self._folder / STATUS, status.to_json())
 
     def _late(self) -> str:
         why = self._spool.late if self._spool is not None else ""

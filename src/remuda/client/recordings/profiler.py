@@ -173,7 +173,8 @@ def _begun(name: str, folder: Path, nodes: Sequence[str], argv: Sequence[str]) -
 
     until(begun, _BEGIN_S, _LOOK_S)
     if not told:
-        raise NotFound(f"{name} does not record yet", hint=f"see: remuda logs {name}, remuda status {name}")
+        where = f"nodes must see {folder} at the same path; " if nodes[0] else ""
+        raise NotFound(f"{name} does not record yet", hint=f"{where}see: remuda logs {name}, remuda status {name}")
     if len(told) < len(nodes) or any(status.state == "recording" for status in told.values()):
         late = Status("late", 0.0, f"it does not record yet, see: remuda status {name}")
         return [Live(name, told.get(node, late), {}, node) for node in nodes]
@@ -199,7 +200,7 @@ def status_of(folder: Path) -> Status | None:
         return None
 
 
-def _parts(folder: Path) -> list[Path]:
+def parts(folder: Path) -> list[Path]:
     """Folders below it in which a recorder has told of itself: its own, and one a node."""
     return [folder, *sorted(path.parent for path in folder.glob(f"*/{STATUS}"))]
 
@@ -227,7 +228,7 @@ def live(name: str = "", node: str = "") -> list[Live]:
     found = []
     for one in [name] if name else names:
         folder = paths.recordings / one
-        for part in _parts(folder):
+        for part in parts(folder):
             status = status_of(part)
             if status is not None:
                 found.append(Live(one, status, users(part), part.name if part != folder else ""))
@@ -349,7 +350,7 @@ def _session(name: str, folder: Path) -> Session:
     every = spools(folder)
     files = [path for path in folder.rglob("*") if path.is_file()]
     is_open = any(path.name == OPEN or path.name.startswith(BLOCKS) for path in files)
-    told = [status for part in _parts(folder) if (status := status_of(part)) is not None]
+    told = [status for part in parts(folder) if (status := status_of(part)) is not None]
     is_over = told and all(status.state in ("ended", "nothing") for status in told)
     state = "recording" if any(map(is_fresh, told)) else "crashed" if is_open and not is_over else "complete"
     if not every and not (folder / CLOSED).exists():

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from remuda.base.errors import RemudaError
+from remuda.client.recordings import profiler
 from remuda.client.recordings.profiler import nodes_of_fleet
+from remuda.wire.recording import Status
+from remuda.wire.spool import STATUS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,3 +61,29 @@ def test_what_cannot_be_recorded(
     with pytest.raises(RemudaError) as told:
         nodes_of_fleet(named)
     assert (str(told.value), told.value.hint) == (said, hint)
+
+
+def test_where_nothing_is_heard_it_is_said_what_nodes_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiler, "_BEGIN_S", 0.0)
+    folder = tmp_path / "exp1"
+    with pytest.raises(RemudaError) as told:
+        profiler._begun("exp1", folder, ["box"], [])
+    assert str(told.value) == "exp1 does not record yet"
+    see = "see: remuda logs exp1, remuda status exp1"
+    assert told.value.hint == f"nodes must see {folder} at the same path; {see}"
+    with pytest.raises(RemudaError) as told:
+        profiler._begun("exp1", folder, [""], [])
+    assert told.value.hint == see
+
+
+def test_one_node_that_is_late_is_no_end_of_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiler, "_BEGIN_S", 0.0)
+    (tmp_path / "b2").mkdir()
+    (tmp_path / "b2" / STATUS).write_text(Status("recording", 0.0).to_json())
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none" / STATUS).write_text(Status("nothing", 0.0, "there is no NVIDIA driver").to_json())
+    live = profiler._begun("exp1", tmp_path, ["a1", "b2", "none"], [])
+    assert [(one.node, one.status.state, one.status.reason) for one in live] == [
+        ("a1", "late", "it does not record yet, see: remuda status exp1"), ("b2", "recording", ""),
+        ("none", "nothing", "there is no NVIDIA driver"),
+    ]  # fmt: skip

@@ -315,6 +315,7 @@ class Fleet:
             await asyncio.to_thread(scontrol.give_up, controller, name)
         elif not there.is_closed:
             await asyncio.to_thread(scontrol.drain, controller, name)
+        await asyncio.to_thread(scontrol.end_recorders, controller, name)
         there = await asyncio.to_thread(scontrol.look, controller, name)
         return self._levels(name, is_empty=there.is_empty and there.is_closed)
 

@@ -266,6 +266,12 @@ def connect(*, start: bool = True, wait_s: float = 0.0) -> HostClient:
     return client
 
 
+def running() -> HostClient | None:
+    """A client of the host that answers now; None where none does."""
+    client = HostClient()
+    return client if client.is_up() else None
+
+
 def looking(*, starts: bool = False) -> HostClient:
     """A client for who only looks: as `connect`, but none is started where no workload is, or where one was stopped.
 
@@ -341,6 +347,7 @@ def start_host(client: HostClient, wait_s: float = 0.0) -> None:
         HostUnreachable: it ended instead; the last lines of its log are in the message.
         TimedOut: it lives and does nothing.
     """
+    from remuda.base.disk.files import is_locked
     from remuda.client.startup_wait import PATIENCE_S, Patience, to_stderr
 
     client.paths.prepare()
@@ -363,7 +370,8 @@ def start_host(client: HostClient, wait_s: float = 0.0) -> None:
     def is_up() -> bool:
         if look.is_up():
             return True
-        if process.poll() is not None and not look.is_up() and not _is_starting(client.paths):
+        # Another host of this machine may hold the lock: it was started at the same time and will answer soon.
+        if process.poll() is not None and not look.is_up() and not is_locked(client.paths.host_lock, shared=True):
             raise HostUnreachable(f"the host did not start: {_last_words(log, begin)}", hint=f"its log: {log}")
         patience.look()
         return False
@@ -376,23 +384,6 @@ def _private_log(path: Path) -> IO[bytes]:
     file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "ab")
     os.fchmod(file.fileno(), 0o600)  # one of an earlier version is open to all
     return file
-
-
-def _is_starting(paths: StatePaths) -> bool:
-    """Whether another host of this machine holds the lock: it was started at the same time and will answer soon."""
-    import fcntl
-
-    try:
-        descriptor = os.open(paths.host_lock, os.O_RDWR)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def _last_words(log: Path, begin: int) -> str:

@@ -371,8 +371,7 @@ class Service(Queries):
             NotFound: there is none of one of the names.
             Conflict: the state of one forbids it.
         """
-        wanted = list(dict.fromkeys(names))
-        for name in wanted:
+        for name in (wanted := list(dict.fromkeys(names))):
             self.known(name)
         if verb == "down":
             self.take_down(wanted)

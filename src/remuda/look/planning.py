@@ -183,12 +183,6 @@ def look(plans: Sequence[Plan], facts: Looked, when: int = SHOWN) -> tuple[list[
     return list(dict.fromkeys(notes)), problems
 
 
-def line_of(problem: Problem) -> str:
-    """A problem in one line, with its place and what to do."""
-    first = f"{problem.where}: {problem.message}" if problem.where else problem.message
-    return f"{first} ({problem.hint})" if problem.hint else first
-
-
 # --- what is handed over ---------------------------------------------------------------------------------------------
 
 
@@ -235,7 +229,7 @@ def answered(
     found = [_handed(one, facts, is_sent=not dry_run and refused is None) for one in plans]
     tasks = rendering.shown([one.workload for one in plans], facts.paths) if dry_run else ()
     return {
-        "notes": notes, "findings": [line_of(problem) for problem in problems], "refused": refused, "said": "",
+        "notes": notes, "findings": [problem.text for problem in problems], "refused": refused, "said": "",
         "files": files, "plans": found, "tasks": [
             {"token": item.token, "argv": list(item.argv), "env": dict(item.env), "files": dict(item.files)}
             for item in tasks

@@ -288,8 +288,8 @@ def _here(paths: StatePaths, seen: Peek | None, host: Mapping[str, Any]) -> Home
         return Home(path, host=name, workloads={}, tokens={})
     if seen is None or seen.workloads is None:
         return Home(path, host=name)
-    tokens = {task.token: task.phase not in _OVER for task in seen.tasks}
-    packs = {pack_token(task.token): True for task in seen.tasks if task.token and tokens[task.token]}
+    tokens = {token: phase not in _OVER for token, phase in seen.tasks.items()}
+    packs = {pack_token(token): True for token, lives in tokens.items() if token and lives}
     return Home(path, True, name, seen.workloads, packs | tokens)
 
 

@@ -153,11 +153,7 @@ def _machine(plan: Plan, facts: Looked) -> Iterable[Finding]:
     return deployment_checks.machine(plan.draft.spec, facts)
 
 
-def _needs_gpus(spec: DeploymentSpec) -> bool:
-    return spec.backend.is_here
-
-
 KIND = WorkKind(
     compile_deployment, (_interpreter, _programs, _recipe), (_extra, ask_backends), (_machine,),
-    record=deployment_records.files, needs_gpus=_needs_gpus,
+    record=deployment_records.files, needs_gpus=lambda spec: spec.backend.is_here,
 )  # fmt: skip

@@ -35,7 +35,8 @@ def context(paths: StatePaths, *, gpus: bool = True) -> Context:
         paths: of the state directory.
         gpus: whether it is to be found out which there are, which may take a second.
     """
-    is_alone = paths.fleet_environment.exists() and not Roll(paths.fleet / ROLL).members
+    roll = paths.fleet / ROLL
+    is_alone = paths.fleet_environment.exists() and roll.exists() and not Roll(roll).members
     return Context(
         cwd=str(Path.cwd()),
         state=str(paths.root),

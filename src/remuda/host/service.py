@@ -33,7 +33,7 @@ from remuda.store.rows import StoryLine, WorkloadRow
 from remuda.supervise.loop import Supervisor, all_ended
 from remuda.supervise.model import TAKEN_DOWN, Want
 from remuda.supervise.records import want_of
-from remuda.supervise.summary import ENDED, summarise
+from remuda.supervise.summary import ENDED, front_group, summarise
 from remuda.views.actions import no_pause
 from remuda.views.queries import Queries
 
@@ -188,7 +188,7 @@ class Service(Queries):
         others = [*(want for want in self.supervisor.wants.values() if self._holds(want)), *more]
         if workload.is_here:
             workload = with_devices(workload, self._gpus_of(others))
-        elif workload.endpoint is None or not workload.endpoint.relay:
+        elif workload.endpoint is None or not front_group(workload).backend:
             return workload
         return with_port(workload, others, self.ports, self.address)
 

@@ -26,7 +26,7 @@ from remuda.plan.compile import Finding, accept, refuse_secrets, secret_folder
 from remuda.plan.model import Secret
 from remuda.plan.placing.place import asked_partitions
 from remuda.specs.backend import is_of_fleet
-from remuda.specs.places import is_here
+from remuda.specs.places import NO_MACHINE, is_here
 from remuda.specs.reading.document import Problem, fail
 
 if TYPE_CHECKING:
@@ -130,7 +130,9 @@ def findings(one: Plan, facts: Looked, when: int) -> list[Finding]:
     Raises:
         BackendUnreachable: a cluster that must be asked before it is sent does not answer; for `preflight` a finding.
     """
-    found = [*_fleet(one, facts)] if when >= SENT else []
+    found: list[Finding] = []
+    if when >= SENT and (none := [*_fleet(one, facts)]):
+        return none
     for check in kind_of(one).checks(when):
         try:
             found += check(one, facts)
@@ -149,6 +151,8 @@ def _fleet(one: Plan, facts: Looked) -> Iterable[Finding]:
     said = one.draft.loaded.resolved.data.get("backend") if one.draft is not None else None
     if is_of_fleet(said) and not facts.paths.fleet_environment.exists():
         yield Finding(("backend",), "this host has no fleet", hint="start one: remuda host start --port 8090")
+    elif is_of_fleet(said) and facts.context(gpus=False).is_alone:
+        yield Finding(("backend",), NO_MACHINE[0], hint=NO_MACHINE[1])
 
 
 def problem(draft: Draft[Any] | None, finding: Finding) -> Problem:

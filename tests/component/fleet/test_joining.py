@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import ssl
@@ -47,6 +48,28 @@ def test_a_machine_joins_works_and_leaves(fleet: Fleet) -> None:
     assert fleet.box.run("client", "status", check=False).returncode == 3
     until(lambda: "box" not in fleet.nodes(), "the node is gone", 60)
     assert not list((fleet.box.paths.fleet_node).glob("slurm*"))
+
+
+def test_until_a_machine_has_joined_runs_stay_here(fleet: Fleet) -> None:
+    token = fleet.begin()
+    (fleet.head.root / "hello.sh").write_text("#!/bin/sh\necho hello\n")
+    said = fleet.head.run("run", "hello.sh", "--wait")
+    note = "no machine has joined yet: `remuda host token` prints the line for them"
+    assert f"note: it runs on this machine: {note}\n" in said.stderr
+    assert (fleet.head.view("hello")["backend"], fleet.head.view("hello")["phase"]) == ("local", "DONE")
+    said = fleet.head.run("run", "hello.sh", "--name", "there", "--backend", "fleet", check=False)
+    assert (said.returncode, said.stderr) == (2, f"error: no partition fits\n  fleet: {note}\n")
+    said = fleet.head.run("up", "-c", str(fleet.head.swarm("herd", backend="fleet")), check=False)
+    assert re.fullmatch(
+        r"error: \S+/herd\.yaml:1:\d+: no machine has joined yet\n"
+        r"  `remuda host token` prints the line for them\n", said.stderr,
+    )  # fmt: skip
+    fleet.connect(token)
+    fleet.idle()
+    said = fleet.head.run("run", "hello.sh", "--name", "later", "--wait")
+    assert note not in said.stderr
+    assert fleet.head.view("later")["tasks"][0]["node"] == "box"
+    fleet.box.run("client", "disconnect")
 
 
 def test_secrets_are_in_no_command_line_and_no_log(fleet: Fleet) -> None:

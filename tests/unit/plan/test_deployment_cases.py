@@ -13,6 +13,7 @@ from remuda.plan.deployment import has_balancer, plan_deployment, serving
 from remuda.plan.deployment.bench import load_words
 from remuda.plan.deployment.packing import in_one_job
 from remuda.plan.identity import config_of
+from remuda.plan.model import Resources
 from remuda.specs.reading.document import parse
 from remuda.specs.recipe.load import build
 
@@ -101,6 +102,21 @@ def test_what_cannot_be_brought_up_is_said_before_anything_is_allocated(
     file = tmp_path / "r.yaml"
     file.write_text(WORKERS.replace(old, new))
     assert text_of_case(file).startswith(f"error: {sentence}")
+
+
+def test_in_a_fleet_what_stands_before_workers_is_here() -> None:
+    text = WORKERS.replace("schema: 2", "kind: deployment").replace("slurm: {partition: gpu}", "backend: fleet")
+    spec = build(parse(f"{text}frontend: {{type: dynamo, replicas: 2}}\n", "r.yaml"))[0].loaded.spec
+    workload = plan_deployment(spec, FRONT, SITE, BALANCER).workload
+    assert (workload.backend, workload.place["partition"], workload.is_asked_here) == ("slurm", "fleet", True)
+    here = {group.name for group in workload.groups if group.backend == "local"}
+    assert here == {"frontend", "balancer", "relay", "gate"}
+    for name in ("frontend", "balancer"):
+        group = workload.group(name)
+        assert group.listen is not None
+        assert (group.listen.public, group.resources, group.silence_s) == (False, Resources(), 0.0)
+    packed = in_one_job(workload, spec.model_copy(update={"allocation": "one-job"}))
+    assert {group.name for group in packed.groups if group.together} == {"prefill", "decode"}
 
 
 @pytest.mark.parametrize(

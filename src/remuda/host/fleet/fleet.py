@@ -17,7 +17,7 @@ from remuda.base.errors import Conflict, NotFound, Rejected, RemudaError, Unavai
 from remuda.fleet import admission, certificate, head, scontrol, token, tree
 from remuda.fleet.daemons import Controller
 from remuda.fleet.health import QUIET_S, Heard, faults
-from remuda.fleet.roll import FleetNode, Roll
+from remuda.fleet.roll import ROLL, FleetNode, Roll
 from remuda.host.reporting import site_controller
 from remuda.views.nodes import unknown_node
 from remuda.wire.fleet import Beat, Joined, Joining, Leaving, Levels, to_json, told
@@ -136,7 +136,7 @@ class Fleet:
         self._begun.set()
         try:
             if self._roll is None:
-                self._roll = await asyncio.to_thread(Roll, self.folder / "roll.json")
+                self._roll = await asyncio.to_thread(Roll, self.folder / ROLL)
             self._fingerprint = await asyncio.to_thread(certificate.make, self.folder / "head.pem")
             controller = await asyncio.to_thread(self._make_controller, wanted)
             await asyncio.to_thread(controller.start)

@@ -78,10 +78,11 @@ def bench_group(workload: Workload, spec: DeploymentSpec, *, python: str, home: 
         replace=Replace(policy="never"),
         kill_grace_s=30.0,
         after=(last,) if last else tuple(group.name for group in workload.groups if group.role.serves),
-        # On a cluster it is a job beside the frontend's, and as large.
+        # On a cluster it is a job beside the frontend's, and as large; where that is on this machine, so is it.
         resources=front.resources if front else Resources(),
         pools=front.pools if front else (),
-        watch=WATCH if not workload.is_here else None,
+        backend=front.backend if front else "",
+        watch=None if workload.is_asked_here else WATCH,
     )
 
 

@@ -178,7 +178,7 @@ class Host:
         self._announce(service.address, port)
         facts = Facts(pid=me.pid, node=me.node, home=str(self.paths.root), database=self.store.address.shown,
                       started_at=time.time())  # fmt: skip
-        app = App(service, reports, facts, self._stop.set, jobs, campaigns, Fleet(self.paths))
+        app = App(service, reports, facts, self._stop.set, jobs, campaigns, Fleet(self.paths, reach.take))
         listener = self._listen()
         starting.over(self.paths)
         _LOG.info("host %d serves %s, lease %d", me.pid, self.paths.root, taken.fence)

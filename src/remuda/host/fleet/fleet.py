@@ -18,14 +18,17 @@ from remuda.fleet import admission, certificate, head, scontrol, token, tree
 from remuda.fleet.daemons import Controller
 from remuda.fleet.health import Heard, faults
 from remuda.fleet.roll import FleetNode, Roll
+from remuda.host.fleet.carrying import Carrying
 from remuda.host.reporting import site_controller
+from remuda.wire.carrying import Errand
 from remuda.wire.fleet import Beat, Joined, Joining, Leaving, Levels, to_json, told
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from remuda.base.disk.paths import StatePaths
     from remuda.host.fleet.server import FleetServer
+    from remuda.wire.report import Report
 
 _LOG = logging.getLogger("remuda.host.fleet")
 TEND_S: Final = 3.0
@@ -39,15 +42,18 @@ class Fleet:
 
     Args:
         paths: of the state directory.
+        take: is given reports of carried allocations.
     """
 
-    def __init__(self, paths: StatePaths) -> None:
+    def __init__(self, paths: StatePaths, take: Callable[[Report], None]) -> None:
         self.paths = paths
+        self._take = take
         self.folder = paths.fleet
         self.head: head.Head | None = None
         self.trouble = ""
         """Why the controller or the server is not there, in a sentence; empty while all is well."""
         self.heard: dict[str, Heard] = {}
+        self.carrying = Carrying(paths)
         self._since = time.monotonic()
         self._closed: Mapping[str, str] = {}
         """Nodes that Slurm gives no work, and why."""
@@ -171,6 +177,7 @@ class Fleet:
                 controller = await asyncio.to_thread(self._make_controller, self.head)
             await asyncio.to_thread(controller.stop, drain=True)
             (self.folder / "head.json").unlink(missing_ok=True)
+            self.paths.fleet_carried.unlink(missing_ok=True)
             await self._close()
             self.head = None
 
@@ -244,6 +251,18 @@ class Fleet:
             return to_json(self._beat(name, told(Beat, body)))
         if verb == "leave" and name:
             return to_json(await self._leave(name, told(Leaving, body)))
+        if verb == "fetch" and name:
+            if self._controller is None:
+                raise Unavailable(self.trouble or "the fleet's controller is about to start")
+            ask, errand = self._controller.ask, told(Errand, body)
+            return to_json(await asyncio.to_thread(self.carrying.fetch, name, errand, ask))
+        if verb == "program" and name:
+            return to_json(await asyncio.to_thread(self.carrying.program))
+        if verb == "mirror" and name:
+            kept, reports = await asyncio.to_thread(self.carrying.mirror, name, body)
+            for report in reports:
+                self._take(report)
+            return to_json(kept)
         raise NotFound(f"a fleet knows no {verb[:40]!r} of this machine")
 
     async def _join(self, name: str, said: str, joining: Joining) -> Joined:
@@ -273,10 +292,13 @@ class Fleet:
                 await asyncio.to_thread(scontrol.resume, controller, joining.name)
         _LOG.info("node %s joined from %s", joining.name, joining.address)
         key = await asyncio.to_thread(lambda: controller.munge_key)
-        return Joined(b64encode(key).decode(), controller.slurm_conf, asdict(it.conf))
+        proof = await asyncio.to_thread(self.carrying.proof)
+        return Joined(b64encode(key).decode(), controller.slurm_conf, asdict(it.conf), proof)
 
     def _beat(self, name: str, beat: Beat) -> Levels:
         self.heard[name] = Heard(time.monotonic(), beat, beat.at - time.time())
+        are_all = all(one in self.heard and self.heard[one].beat.shares for one in self.members())
+        self.carrying.heard(name, shares=beat.shares, are_all=are_all)
         return self._levels(name)
 
     def _levels(self, name: str, *, is_empty: bool = False) -> Levels:

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from remuda.base.errors import NotFound, RemudaError, Unavailable, to_json
 from remuda.host.reports import most_lines
+from remuda.wire import carrying
 from remuda.wire.accepting import Acceptor
 from remuda.wire.fleet import MOST_BYTES, PATH
 from remuda.wire.gate import Gate, Limits
@@ -156,6 +157,7 @@ class FleetServer:
             if name:
                 self._admitted(line, name)
                 is_closed = False
+                request = request.clone(client_max_size=carrying.MOST_BYTES)
             verb = request.path.removeprefix(f"{PATH}/")
             if request.method != "POST" or not request.path.startswith(f"{PATH}/"):
                 raise NotFound(f"there is no {request.method} {request.path[:80]} here")

@@ -21,7 +21,7 @@ from remuda.testing.slurm.config import BedLayout, device
 from remuda.testing.slurm.nodes import BedNode
 
 NAMES = ("box-1", "box-2")
-LEASE_S = 20.0
+LEASE_S = 8.0
 
 
 def topology() -> Topology:

@@ -5,14 +5,16 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from remuda.batch.job import SwarmJob as SwarmJob
+    from remuda.client.api.eks import EKSExecutor as EKSExecutor
     from remuda.client.api.executor import Executor as Executor
     from remuda.client.api.executor import ReplicaHandle as ReplicaHandle
     from remuda.client.api.swarm import Swarm as Swarm
 
 __version__ = "0.1.0"
-__all__ = ["Executor", "ReplicaHandle", "Swarm", "SwarmJob", "__version__"]
+__all__ = ["EKSExecutor", "Executor", "ReplicaHandle", "Swarm", "SwarmJob", "__version__"]
 
 _LAZY = {
+    "EKSExecutor": "remuda.client.api.eks",
     "Executor": "remuda.client.api.executor",
     "ReplicaHandle": "remuda.client.api.executor",
     "Swarm": "remuda.client.api.swarm",

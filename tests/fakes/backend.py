@@ -110,6 +110,13 @@ class FakeBackend:
                 one.seen = replace(one.seen, held=False, life=life)
         self._end("release")
 
+    async def amend(self, waiting: Mapping[Handle, Rendered]) -> None:
+        """Keep what those that wait were told last in `requests`."""
+        if not waiting:
+            return
+        self._begin("amend", [handle.token for handle in waiting])
+        self._end("amend")
+
     async def cluster(self) -> Cluster:
         """The nodes that a test set."""
         self._begin("cluster", [])

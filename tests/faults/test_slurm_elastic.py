@@ -163,6 +163,16 @@ def test_a_rank_that_is_preempted_returns_alone_without_a_failure(gang: Elastic)
     assert (gang.tasks("attempt"), gang.tasks("failures")) == ([1, 2], [0, 0])
 
 
+def test_a_rank_whose_time_is_over_returns_alone_without_a_failure(gang: Elastic) -> None:
+    gang.begin(2, "-p", "cpu", "-s", "max_retries=0")
+    gang.until_half(2)
+    gang.slurm.run("scontrol", "update", f"jobid={gang.tasks('native')[1]}", "endtime=now+5")
+    until(lambda: gang.tasks("attempt") == [1, 2], "its time is over")
+    assert "time limit" in gang.home.run("explain", "train").stdout
+    assert gang.until_done(2) == ["0", "20"]
+    assert (gang.tasks("attempt"), gang.tasks("failures")) == ([1, 2], [0, 0])
+
+
 def test_two_that_hold_half_of_what_both_need_are_both_done(gang: Elastic) -> None:
     filler = gang.slurm.run(
         "sbatch", "--parsable", "-p", "gpu-l40s", "-N2", "--gres=gpu:2", "-o", "/dev/null", "--wrap", "sleep 600"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.component.gang.test_rigid import TRAIN
+from tests.conftest import until
 from tests.faults.test_slurm_gangs import SlurmGang, read_proc
 
 if TYPE_CHECKING:
@@ -60,6 +61,22 @@ def test_srun_that_is_killed_is_one_failure(gang: SlurmGang) -> None:
     os.kill(srun, signal.SIGKILL)
     gang.until_up(2)
     assert gang.tasks("failures") == [1, 1, 1]
+    gang.let_go()
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_behind_a_cut_cable_no_rank_writes_beside_the_next_attempt(gang: SlurmGang, rank: int) -> None:
+    """Nodes that see each other or the controller no more end their ranks; the next attempt waits for that."""
+    if not gang.slurm.layout.isolated:
+        return
+    gang.begin("-s", "partitions=spot")
+    gang.until_up(1)
+    lost = gang.home.task("train", f"rank/{rank}")["node"]
+    gang.slurm.cut(lost)
+    until(lambda: set(gang.tasks("attempt")) == {2}, "it is missed", 300)
+    gang.until_up(2)
+    assert lost not in gang.tasks("node")
+    gang.slurm.heal(lost)
     gang.let_go()
 
 

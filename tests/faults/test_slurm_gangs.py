@@ -146,6 +146,20 @@ def test_a_node_that_crashes(gang: SlurmGang, rank: int) -> None:
     gang.let_go()
 
 
+def test_a_node_that_is_not_banned_any_more_is_the_pending_jobs_at_once(gang: SlurmGang) -> None:
+    gang.home.run("nodes", "ban", "a100-1", "--backend", "slurm")
+    for node in ("l40s-1", "l40s-2"):
+        gang.slurm.run("sbatch", "-o", "/dev/null", "-p", "gpu-l40s", "-w", node, "--exclusive", "--wrap", "sleep 3600")
+    until(lambda: gang.slurm.run("squeue", "-h", "-t", "R", "-o", "%N").stdout.count("l40s-") == 2, "they are taken")
+    gang.begin("-s", "partitions=spot")
+    until(lambda: gang.tasks("phase") == ["pending"] * 3, "it waits for a second node")
+    (job,) = [job for job, _, name in gang.jobs() if ".pack." in name]
+    gang.home.run("nodes", "unban", "a100-1", "--backend", "slurm")
+    gang.until_up(1)
+    assert {task["native"] for task in gang.home.view("train")["tasks"]} == {job}, "it has kept its turn"
+    gang.let_go()
+
+
 def test_a_person_who_cancels_its_job_ends_it(gang: SlurmGang) -> None:
     gang.begin()
     gang.until_up(1)

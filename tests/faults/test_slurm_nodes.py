@@ -57,6 +57,27 @@ def test_a_crashed_node_is_left(runs: Runs) -> None:
     assert "node" in {event["reason"] for event in runs.events()} or node in runs.told()
 
 
+def test_what_waits_gets_the_crashed_node_back_when_nothing_speaks_against_it_any_more(runs: Runs) -> None:
+    """Slurm keeps what a job was told to exclude for as long as it waits."""
+    runs.begin("--gpus", "4", "--partitions", "gpu-a100", "--blacklist-ttl", "15s")
+    runs.wait_running()
+    node = runs.starts()[0][2]
+    (other,) = {"a100-1", "a100-2"} - {node}
+    runs.slurm("sbatch", "-o", "/dev/null", "-p", "gpu-a100", "-w", other, "--exclusive", "--wrap", "sleep 3600")
+    runs.bed.crash(node)
+    runs.wait(lambda: runs.task()["attempt"] == 2 and runs.task()["phase"] == "pending", "the next attempt waits")
+    job = runs.job_id()
+    assert f"ExcNodeList={node}" in runs.slurm("scontrol", "show", "job", job)
+    runs.bed.start(node)
+    runs.bed.resume(node)
+    runs.wait_running(attempt=2)
+    assert runs.starts()[1][1:] == [job, node], "it has kept its turn"
+    assert "no node is avoided any more" in runs.home.run("events", "train").stdout
+    runs.enough()
+    runs.wait_done()
+    went_on(runs)
+
+
 def test_a_frozen_node_is_left_before_the_scheduler_knows(runs: Runs) -> None:
     """Nothing of the node answers, neither slurmd nor the script: silence is noticed by the run's own grace."""
     runs.begin(*GPU_POOLS)

@@ -7,18 +7,20 @@ import re
 from typing import Any, Final, get_args
 
 from remuda.base.units import show_duration
-from remuda.specs.benchmark import BenchmarkSpec
+from remuda.specs.benchmark import BenchmarkSpec, QuestionFields
 from remuda.specs.help import help_of
 
 _SHORT: Final = {"name": "-n", "model": "-m", "concurrency": "-C"}
 _NAMES: Final = {
     "endpoint": ["--endpoint", "--base-url", "endpoint"], "headers": ["--header", "headers"],
     "stream": ["--no-stream", "no_stream"], "api_key": ["--api-key-env", "api_key_env"],
+    "hub_token": ["--hub-token-env", "hub_token_env"],
 }  # fmt: skip
 """Of options that are not named as their field."""
 _METAVARS: Final = {
     "api": "chat|completions", "trace": "FILE", "trace_unit": "s|ms|us", "headers": "NAME=VALUE", "extra_body": "JSON",
-    "api_key": "VARIABLE", "ca_file": "FILE", "prices": "FILE", "meta": "KEY=VALUE", "validity": "RULE=VALUE",
+    "api_key": "VARIABLE", "hub_token": "VARIABLE", "tasks_dir": "DIR",
+    "ca_file": "FILE", "prices": "FILE", "meta": "KEY=VALUE", "validity": "RULE=VALUE",
 }  # fmt: skip
 _TEXTS: Final = {
     "stream": "Request whole answers, which have no TTFT.",
@@ -27,14 +29,30 @@ _TEXTS: Final = {
     "prices": "Price list of your own (YAML).",
     "validity": "Threshold of a rule, e.g. V12.window=5s (repeatable).",
     "api_key": "Environment variable with the API key of the endpoint.",
+    "hub_token": "Environment variable with the token of the Hugging Face hub, for gated questions.",
 }
 """Of options that say the opposite of their field, a part of it, or the same in another form."""
+_ASKED: Final = ("name", "endpoint", "model", "api", "concurrency", "api_key", "meta")
+"""Fields that questions have, too."""
 _REPEATED: Final = frozenset({"endpoint", "headers", "meta", "validity"})
 
 
 def drawn() -> str:
-    """The file: a line for each option."""
-    found = {key: _option(key) for key in BenchmarkSpec.model_fields if key != "kind"}
+    """The file of loads: a line for each option."""
+    return _lines(
+        [key for key in BenchmarkSpec.model_fields if key != "kind" and key not in QuestionFields.model_fields]
+    )
+
+
+def drawn_for_questions() -> str:
+    """The same of questions: tasks are words without an option."""
+    return _lines([*_ASKED, *(key for key in QuestionFields.model_fields if key != "tasks")]).replace(
+        _text("concurrency"), "Requests in flight (default: as many as the endpoint can take)."
+    )
+
+
+def _lines(keys: list[str]) -> str:
+    found = {key: _option(key) for key in keys}
     return "{\n" + ",\n".join(f"{json.dumps(key)}: {json.dumps(said)}" for key, said in found.items()) + "\n}\n"
 
 

@@ -201,6 +201,7 @@ def _place(word: Word) -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "../src/remuda/cli/runs/run_options.json": runoptions.drawn,  # first: the command line is made of them
     "../src/remuda/cli/bench/bench_options.json": benchoptions.drawn,
+    "../src/remuda/cli/bench/accuracy_options.json": benchoptions.drawn_for_questions,
     "../src/remuda/cli/jobs/job_options.json": joboptions.drawn,
     "states.md": render_states, "cli.md": render_cli, "srtctl.md": render_recipes,
 }  # fmt: skip

@@ -18,7 +18,6 @@ REASONS = {
     "client/ending.py": (1, "the host waits; backends are asked about what is left"),
     "client/jobs/batches.py": (1, "a job in the foreground is files"),
     "client/mirror.py": (1, "a host of an earlier version has no stream, or too many look"),
-    "fleet/carried/errand.py": (1, "a client that is not there tells nobody when it is back"),
     "serving/smg_launcher.py": (1, "a launcher and its child"),
 }
 """How many a file has, and why."""

@@ -6,7 +6,7 @@ import re
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from remuda.wire.place import Place
 
@@ -431,5 +431,18 @@ class Backend(Protocol):
         """Lines of the allocation's output, the last `tail` (0: all), then new ones while it lives if `follow`.
 
         With `after`, a place that was told before, those that come behind it.
+        """
+        ...
+
+
+@runtime_checkable
+class Amends(Backend, Protocol):
+    """A backend that can change allocations that wait, which keep their place in its queue."""
+
+    async def amend(self, waiting: Mapping[Handle, Rendered]) -> None:
+        """Let allocations avoid the nodes that their `rendered` names, and no others. Those that began are left alone.
+
+        Raises:
+            BackendUnreachable: no answer, or some were not changed; call again.
         """
         ...

@@ -31,7 +31,7 @@ ELSEWHERE: Final = {
     "--remote-dir": "S13", "--remote-python": "S13", "--resilient": "remuda client connect --resilient",
     "--sweep": "remuda apply --sweep",
     # names in Python
-    "EKSExecutor": "K2", "LocalProcessExecutor": "remuda.Executor", "ModalSpawnExecutor": "K3",
+    "LocalProcessExecutor": "remuda.Executor", "ModalSpawnExecutor": "K3",
     "ServerlessExecutor": "remuda.Executor",
 }  # fmt: skip
 """Word -> what to type here, or a row of the list of features."""

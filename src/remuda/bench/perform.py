@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from remuda.bench.generator.reading import RequestRow
     from remuda.bench.generator.trace import Trace
     from remuda.bench.judging.measures import Window
+    from remuda.bench.judging.verdict import Check
 
 #: An auto point looks whether it has measured enough this often.
 _LOOK_S: Final = 1.0
@@ -176,19 +177,30 @@ class BenchSession:
             energy=energy,
         )  # fmt: skip
         checks = judge(evidence)
-        point = Point(
-            id=self.address(load), repeat=0, source="remuda", endpoint=target.place.base, model=target.model,
-            engine=before.identity, load=load, metrics=metrics, checks=tuple(checks), verdict=verdict_of(checks),
-            thresholds=dict(self.terms.thresholds), changed=tuple(loosened(self.terms.thresholds)),
-            slo=dict(self.terms.slo), goodput=dict(self.terms.goodput), hardware=target.hardware,
-            energy=energy, client=asdict(run.client), lengths=fitted.fit.lengths, meta=dict(self.terms.meta),
-            started_at=began, config=target.config,
-            counters={
-                "before": asdict(before.counters) if before.counters else None,
-                "after": asdict(after.counters) if after.counters else None,
-            },
+        counters = {
+            "before": asdict(before.counters) if before.counters else None,
+            "after": asdict(after.counters) if after.counters else None,
+        }
+        point = self.point(
+            load, metrics, checks, began, engine=before.identity, energy=energy, client=asdict(run.client),
+            lengths=fitted.fit.lengths, counters=counters,
         )  # fmt: skip
         return self.priced(point), run.rows
+
+    def point(
+        self, load: Load, metrics: Mapping[str, Any], checks: Sequence[Check], began: float, *, asked: str = "",
+        **more: Any,
+    ) -> Point:  # fmt: skip
+        """A point of this target, judged by these checks; `more` are fields of it."""
+        target, terms = self.target, self.terms
+        own = {
+            "id": self.address(load, asked), "repeat": 0, "source": "remuda", "endpoint": target.place.base,
+            "model": target.model, "engine": self.identity, "load": load, "metrics": metrics, "checks": tuple(checks),
+            "verdict": verdict_of(checks), "thresholds": dict(terms.thresholds),
+            "changed": tuple(loosened(terms.thresholds)), "slo": dict(terms.slo), "goodput": dict(terms.goodput),
+            "hardware": target.hardware, "meta": dict(terms.meta), "started_at": began, "config": target.config,
+        }  # fmt: skip
+        return Point(**{**own, **more})
 
     async def _fit(self, load: Load) -> tuple[probe.Fitted, int]:
         """The fit for this load, and the output tokens that finding it cost just now."""

@@ -37,6 +37,7 @@ GROUPS = {
             "Measure an endpoint under load, and check that the numbers are valid.",
         ),
         "sweep": ("remuda.cli.serve.sweep:sweep", "Follow, end or compare sweeps, which `apply --sweep` begins."),
+        "advise": ("remuda.cli.bench.advise:advise", "Choose a measured config under latency targets."),
         "profiler": ("remuda.cli.look.profiler:profiler", "Sample GPU load, memory, watts and joules."),
     },
     "Train": {

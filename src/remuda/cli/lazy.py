@@ -33,16 +33,16 @@ def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
-def drawn(file: Path, *only: str) -> Callable[[Any], Any]:
+def drawn(file: Path) -> Callable[[Any], Any]:
     """The options in a file that is drawn from the fields of a document, whose models are not loaded here.
 
-    `type` is a list of choices, or the bounds of a whole number. `only` are the fields that are wanted.
+    `type` is a list of choices, or the bounds of a whole number.
     """
 
     def kind(said: Any) -> Any:
         return click.Choice(said) if isinstance(said, list) else click.IntRange(**said) if said else None
 
-    found = [one for field, one in json.loads(file.read_text()).items() if not only or field in only]
+    found = json.loads(file.read_text()).values()
     return together(*(click.option(*names, **more | {"type": kind(more.get("type"))}) for names, more in found))
 
 

@@ -64,6 +64,8 @@ def rounds(target: str, run_id: str = "", client: HostClient | None = None) -> d
         if view["kind"] != Kind.GANG:
             raise InputError(f"{target!r} is a {view['kind']}, which has no rounds", where="NAME")
         url, run_id = view["labels"][RENDEZVOUS], run_id or view["labels"][RUN_ID]
+        if not url:
+            raise InputError(f"the ranks of {target!r} do not meet, so it has no rounds", where="NAME")
     try:
         from remuda.gang.rounds import summary
     except ImportError as error:

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, TypeVar
 from remuda import __version__
 from remuda.base import log
 from remuda.base.disk.paths import StatePaths, state_paths
-from remuda.base.errors import HostUnreachable, NotFound, RemudaError, Unavailable
+from remuda.base.errors import Conflict, HostUnreachable, NotFound, Rejected, RemudaError, TimedOut, Unavailable
 from remuda.fleet import machine, membership, tree
 from remuda.fleet.addresses import towards
 from remuda.fleet.carried.carrier import Carrier
 from remuda.fleet.conf import NodeConf
 from remuda.fleet.daemons import Node
 from remuda.fleet.link import Link, Stranger
+from remuda.fleet.processes import Daemons
 from remuda.policy.backoff import backoff_s
 from remuda.wire.fleet import BEAT_S, Beat, Joined, Joining, Leaving, Levels
 
@@ -66,8 +67,10 @@ class NodeClient:
         self._node: Node | None = None
         self._was: tuple[str, str] = ("", "")
         """Address and GPUs as the head knows them."""
-        self._gpus, self._looked = "", time.monotonic()
-        """GPUs that answered last, and when they were asked."""
+        self._gpus = it.gpus
+        """What it offers; None until the driver was asked."""
+        self._answering, self._looked = "", time.monotonic()
+        """GPUs that answered last, and when they were asked; empty: all of them."""
         self._stop = asyncio.Event()
         self._failures = 0
         self._silent_since: float | None = None
@@ -84,8 +87,6 @@ class NodeClient:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         try:
-            if self.it.joined is not None:  # it works without the head, too
-                await self._furnish()
             while not self._stop.is_set() and not await self._turn():
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._stop.wait(), self._pause_s())
@@ -99,11 +100,7 @@ class NodeClient:
         return await self._link.ask(verb, f"Key {self.it.key}", message, answer)
 
     def _pause_s(self) -> float:
-        return (
-            BEAT_S
-            if not self._failures
-            else backoff_s(self._failures, FIRST_S, LONGEST_S, key=self.it.name, jitter=0.5)
-        )
+        return backoff_s(self._failures, FIRST_S, LONGEST_S, key=self.it.name, jitter=0.5) or BEAT_S
 
     async def _turn(self) -> bool:
         """One look at everything; whether this machine has left."""
@@ -111,14 +108,19 @@ class NodeClient:
             if self._node is not None:
                 for sentence in await asyncio.to_thread(self._node.tend):
                     self._tell(sentence)
-            if self.it.joined is None or self._node is None or self._was != await asyncio.to_thread(self._is_now):
+            elif self.it.joined is not None:  # its daemons need no head
+                await self._furnish()
+            if self._node is None or self._was != await asyncio.to_thread(self._is_now):
                 await self._join()
             levels = await self._beat()
             if levels.conf and levels.conf != self.it.digest:
                 await self._join()
             self._heard()
             return levels.leaving and await self._leave()
-        except (HostUnreachable, Stranger, Unavailable) as error:
+        except NotFound as error:
+            drop(self.folder)
+            raise NotFound(error.message, hint="join again, with a token: remuda client connect") from error
+        except RemudaError as error:
             self._missed(error)
             return False
 
@@ -129,34 +131,26 @@ class NodeClient:
         (self.folder / membership.HEARD).touch(mode=0o600)
 
     def _missed(self, error: RemudaError) -> None:
-        """The head did not answer.
+        """The head did not answer, or a daemon did not start.
 
         Raises:
-            RemudaError: that is too much for this client.
+            RemudaError: it is nothing that passes, or took too long for this client.
         """
-        is_first = self.it.joined is None
-        if self._silent_since is None:
-            self._silent_since = time.monotonic()
+        now = time.monotonic()
+        is_new, since = self._silent_since is None, self._silent_since or now
+        if not passes(error, is_in=self.it.joined is not None, resilient=self.it.resilient, gone_s=now - since):
+            raise error
+        if is_new:
             self._tell(f"{error.message}; trying again")
-        self._failures += 1
-        gone_s = time.monotonic() - self._silent_since
-        if (isinstance(error, Stranger) and is_first) or (not self.it.resilient and gone_s > PATIENCE_S):
-            hint = (
-                error.hint
-                if is_first
-                else "what runs here keeps running; remuda client connect --resilient waits without end"
-            )
-            raise type(error)(error.message, hint=hint)
+        self._silent_since, self._failures = since, self._failures + 1
 
     # --- joining -----------------------------------------------------------------------------------------------------
 
     def _is_now(self) -> tuple[str, str]:
         """This machine's address towards the head, and its GPUs."""
-        known = self._was[0]
-        gpus = (
-            self.it.gpus if self.it.gpus is not None else (self._was[1] if self._node is not None else machine.gpus())
-        )
-        return towards(self.it.host) or known, gpus
+        if self._gpus is None:
+            self._gpus = machine.gpus()
+        return towards(self.it.host) or self._was[0], self._gpus
 
     async def _join(self) -> None:
         address, gpus = await asyncio.to_thread(self._is_now)
@@ -165,17 +159,24 @@ class NodeClient:
         said = Joining(
             name=self.it.name, key=self.it.key, uid=os.getuid(), at=time.time(), remuda=__version__, address=address,
             slurm=".".join(map(str, self._tree.version)), cpus=machine.cpus(), memory=machine.memory_mib(), gpus=gpus,
+            stays=self.it.stays,
         )  # fmt: skip
-        joined = await self._link.ask("join", self._authorization, said, Joined)
-        self.it = replace(self.it, joined=asdict(joined), token="")
+        joined = await self._ask_to_join(said)
+        self.it = replace(self.it, joined=asdict(joined), token="", stays=False)
         membership.write(self.folder, self.it)
-        self._was, self._gpus = (address, gpus), gpus
+        self._was, self._answering = (address, gpus), ""
         await self._furnish()
         self._tell(f"node {self.it.name} has joined the fleet at {self.it.host} with {gpus or 'no GPU'}")
 
-    @property
-    def _authorization(self) -> str:
-        return f"Token {self.it.token}" if self.it.token else f"Key {self.it.key}"
+    async def _ask_to_join(self, said: Joining) -> Joined:
+        if self.it.token:
+            try:
+                return await self._link.ask("join", f"Token {self.it.token}", said, Joined)
+            except Rejected:  # perhaps used up by this very node, whose answer was lost
+                with suppress(NotFound):
+                    return await self._link.ask("join", f"Key {self.it.key}", said, Joined)
+                raise
+        return await self._link.ask("join", f"Key {self.it.key}", said, Joined)
 
     async def _furnish(self) -> None:
         """See that slurmd and munged run, as the head and this machine are now."""
@@ -211,8 +212,8 @@ class NodeClient:
         joined = self._was[1]
         if joined and time.monotonic() > self._looked + LOOK_S:
             self._looked = time.monotonic()
-            self._gpus = await asyncio.to_thread(machine.gpus_left, joined)
-        return self._gpus or joined
+            self._answering = await asyncio.to_thread(machine.gpus_left, joined)
+        return self._answering or joined
 
     async def _leave(self) -> bool:
         """Go, as soon as nothing runs here; whether it has."""
@@ -221,14 +222,32 @@ class NodeClient:
             return False
         assert self._node is not None
         await asyncio.to_thread(self._node.stop)
-        await self._link.ask("leave", f"Key {self.it.key}", Leaving(gone=True), Levels)
-        forget(self.folder)
+        with suppress(NotFound):  # it was asked before, and the answer was lost
+            await self._link.ask("leave", f"Key {self.it.key}", Leaving(gone=True), Levels)
+        drop(self.folder)
         self._tell(f"node {self.it.name} has left the fleet")
         return True
 
 
-def forget(folder: Path) -> None:
-    """This machine is a node no more; the log stays."""
+def passes(error: RemudaError, *, is_in: bool, resilient: bool, gone_s: float) -> bool:
+    """Whether a client tries again after an error. Pure.
+
+    Args:
+        error: what it met.
+        is_in: it has joined.
+        resilient: it waits for its head without end.
+        gone_s: for how long nothing has worked.
+    """
+    if resilient and is_in:
+        return not isinstance(error, Conflict)
+    may = isinstance(error, (Unavailable, TimedOut)) or (is_in and isinstance(error, Stranger))
+    return may and (resilient or gone_s <= PATIENCE_S)
+
+
+def drop(folder: Path) -> None:
+    """This machine is a node no more: its daemons end, what runs here is left; the log stays."""
+    for name in ("slurmd", "munged"):
+        Daemons(folder / "slurm").stop(name)
     (folder / membership.FILE).unlink(missing_ok=True)
     (folder / membership.HEARD).unlink(missing_ok=True)
     shutil.rmtree(folder / "slurm", ignore_errors=True)

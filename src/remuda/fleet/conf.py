@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 PORT, SLURMD_PORT = 8090, 8092
 LEASE_S = 180.0
 MOST_NODES: Final = 1000
-DIRECTORY, PLUGINS = "@DIRECTORY@", "#@PLUGINS@"
-"""Marks in what the head hands out: the reader's own directory, and its line with the folder of plugins."""
+DIRECTORY, PLUGINS, SCONTROL = "@DIRECTORY@", "#@PLUGINS@", "@SCONTROL@"
+"""Marks in what the head hands out: the reader's own directory, its line with the folder of plugins, its scontrol."""
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
 _RESERVED = frozenset({"all", "default", "localhost"})
 _GPUS = re.compile(r"(?:([A-Za-z][A-Za-z0-9_.-]*):)?([1-9][0-9]{0,2})")
@@ -122,6 +122,8 @@ def slurm_conf(fleet: FleetConf) -> str:
         "UnkillableStepTimeout": "60",
     }
     lines = [f"{key}={value}" for key, value in settings.items()]
+    if fleet.lease_s:
+        lines.append(f"#RemudaLease={fleet.lease_s:g} {SCONTROL}")  # for the program beside each job, `node/lease.py`
     return "\n".join([*lines, PLUGINS, f"PartitionName={FLEET} Nodes=ALL Default=YES State=UP MaxTime=INFINITE\n"])
 
 
@@ -160,10 +162,10 @@ HARDWARE: Final = {
 """How nodes run jobs and share what they have; needs no root."""
 
 
-def placed(text: str, directory: Path, plugins: str) -> str:
-    """A slurm.conf of the head as it is read in this directory, with the folder of plugins that this machine needs."""
+def placed(text: str, directory: Path, plugins: str, scontrol: str) -> str:
+    """A slurm.conf of the head as it is read in this directory, with what this machine has of Slurm."""
     own = f"PluginDir={plugins}" if plugins else ""
-    return text.replace(DIRECTORY, str(directory)).replace(PLUGINS, own)
+    return text.replace(DIRECTORY, str(directory)).replace(PLUGINS, own).replace(SCONTROL, scontrol)
 
 
 def gres_conf(node: NodeConf | None = None) -> str:
@@ -190,7 +192,7 @@ def cgroup_conf(version: tuple[int, ...]) -> str:
 
 
 def differs(record: str, node: NodeConf) -> str:
-    """What Slurm's record of a node (`scontrol show node -o`) has otherwise: `gpus`, `size`, `address` or nothing."""
+    """What Slurm's record (`scontrol show node -o`) has otherwise: `gpus`, `size`, `address`, `silent`, or nothing."""
     said = dict(word.partition("=")[::2] for word in record.split())
     kind, count = gpus_of(node.gpus)
     gres = f"gpu:{kind}:{count}" if kind else f"gpu:{count}"
@@ -198,4 +200,7 @@ def differs(record: str, node: NodeConf) -> str:
         return "gpus"
     if (said.get("CPUTot"), said.get("RealMemory")) != (str(node.cpus), str(node.memory)):
         return "size"
-    return "" if said.get("NodeAddr") == node.address else "address"
+    if said.get("NodeAddr") != node.address:
+        return "address"
+    state = said.get("State", "")
+    return "silent" if state.startswith("DOWN") and ("*" in state or "NOT_RESPONDING" in state) else ""

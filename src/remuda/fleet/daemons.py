@@ -205,7 +205,7 @@ class Controller(_Side):
             Unavailable: its port is in use.
             RemudaError: a daemon ended; the message has the end of its log.
         """
-        text = placed(self.slurm_conf, self.root, self.tree.plugins)
+        text = placed(self.slurm_conf, self.root, self.tree.plugins, self.tree.programs["scontrol"])
         is_new = self._furnish({"slurm.conf": text, "gres.conf": gres_conf()})
         self._keep_key(self.munge_key)
         self._start_munged()
@@ -264,7 +264,7 @@ class Node(_Side):
             RemudaError: a daemon ended; the message has the end of its log.
         """
         files = {
-            "slurm.conf": placed(self._conf, self.root, self.tree.plugins),
+            "slurm.conf": placed(self._conf, self.root, self.tree.plugins, self.tree.programs["scontrol"]),
             "gres.conf": gres_conf(self.node),
             "slurmd.words": node_words(self.node),
         }
@@ -293,7 +293,7 @@ class Node(_Side):
         if wrong == "address":
             self.ask("scontrol", "update", f"nodename={self.node.name}", f"nodeaddr={self.node.address}")
             done.append(f"Slurm was told that {self.node.name} is at {self.node.address}")
-        elif wrong and (not record or self._forget()):
+        elif wrong and (not record or wrong == "silent" or self._forget()):  # Slurm looks at silent ones after minutes
             self.daemons.stop(self.daemon)
             self.daemons.spawn(self.daemon, self._own_words(), self._env())
             done.append(f"{self.node.name} registered again: Slurm knew it otherwise ({wrong})")
@@ -312,11 +312,11 @@ class Node(_Side):
             Whether it did; Slurm refuses while jobs run there.
         """
         record = self._record() if self.answers() else ""
-        if not record or not differs(record, self.node):
-            return False
-        if self.ask("scontrol", "delete", f"nodename={self.node.name}").returncode == 0:
+        wrong = differs(record, self.node) if record else ""
+        if wrong in ("gpus", "size") and self.ask("scontrol", "delete", f"nodename={self.node.name}").returncode == 0:
             return True
-        self.ask("scontrol", "update", f"nodename={self.node.name}", f"nodeaddr={self.node.address}")
+        if wrong not in ("", "silent"):
+            self.ask("scontrol", "update", f"nodename={self.node.name}", f"nodeaddr={self.node.address}")
         return False
 
     def stop(self) -> None:

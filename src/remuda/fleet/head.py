@@ -83,17 +83,12 @@ def planned(before: Head | None, asked: Mapping[str, Any]) -> Head:
     port = said.get("port")
     if port is not None and port != before.conf.port:
         said = {"http_port": port + 1, "slurmd_port": port + 2} | said
-    conf = replace(before.conf, **{name: value for name, value in said.items() if name in known_of(FleetConf)})
-    head = replace(before, conf=conf, **{name: value for name, value in said.items() if name in known_of(Head)})
+    conf = replace(before.conf, **known(FleetConf, {**vars(before.conf), **said}))
+    head = replace(before, **known(Head, {**vars(before), **said, "conf": conf}))
     wanted = [conf.port, head.http_port, head.model_port, conf.slurmd_port]
     if len({*wanted}) < len(wanted):
         raise InputError(f"the fleet's ports must differ: {', '.join(map(str, wanted))}", where="--port")
     return head
-
-
-def known_of(kind: type) -> frozenset[str]:
-    """Names of the fields of a dataclass."""
-    return frozenset(kind.__dataclass_fields__)  # type: ignore[attr-defined]
 
 
 def own_address(said: str) -> str:

@@ -10,12 +10,22 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.disk.files import read_whole
-from remuda.base.errors import Conflict, HostUnreachable, InputError, NotFound, RemudaError, TimedOut, Unavailable
+from remuda.base.disk.paths import state_paths
+from remuda.base.errors import (
+    Conflict,
+    HostUnreachable,
+    InputError,
+    Interrupted,
+    NotFound,
+    RemudaError,
+    TimedOut,
+    Unavailable,
+)
 from remuda.base.waiting import until
 from remuda.fleet import client, machine, membership, token, tree
 from remuda.fleet.addresses import resolved
@@ -80,14 +90,28 @@ def prepare(paths: StatePaths, asked: Asked) -> Membership:
     """
     folder = paths.folder(paths.fleet_node)
     before = membership.read(folder)
-    if before is not None and before.joined is None:
-        before = None  # it never was one
     if asked.gpus:
         machine.checked(asked.gpus)
-    it = _rejoining(before, asked) if before is not None else _new(folder, asked)
+    is_node = before is not None and before.joined is not None
+    it = _rejoining(before, asked) if before is not None and is_node else _new(folder, asked)
+    if before is not None and not is_node:  # the head may have heard the key, and the answer was lost
+        it = replace(it, key=before.key)
     tree.find(unpacked=Path(it.unpacked) if it.unpacked else None)
     membership.write(folder, it)
     return it
+
+
+def unpack_head() -> str:
+    """Fetch the programs of a head into this state directory; the folder.
+
+    Raises:
+        Unavailable: that is not possible here; says what to install instead.
+    """
+    paths = state_paths()
+    paths.prepare()
+    folder = paths.folder(paths.fleet) / "tree"
+    tree.unpack(folder, head=True)
+    return str(folder)
 
 
 def _rejoining(before: Membership, asked: Asked) -> Membership:
@@ -101,10 +125,9 @@ def _rejoining(before: Membership, asked: Asked) -> Membership:
         )
     if asked.name and asked.name != before.name:
         raise Conflict(f"this machine is node {before.name} of this fleet already", hint="remuda client disconnect")
-    changes: dict[str, Any] = {"resilient": asked.resilient}
-    if asked.gpus is not None:
-        changes["gpus"] = asked.gpus
-    return Membership(**{**vars(before), **changes})
+    return replace(
+        before, stays=True, resilient=asked.resilient, gpus=before.gpus if asked.gpus is None else asked.gpus
+    )
 
 
 def _new(folder: Path, asked: Asked) -> Membership:
@@ -259,24 +282,33 @@ def disconnect(paths: StatePaths, tell: Callable[[str], None], *, force: bool = 
     """
     folder = paths.fleet_node
     it = _member(folder)
-    if it.joined is None:
-        client.forget(folder)
+    if it.joined is None and not membership.running(folder):
+        client.drop(folder)
         return
-    try:
-        levels = asyncio.run(_ask_to_leave(it, force=force))
-    except NotFound:  # the head has forgotten this node
-        Daemons(folder / "slurm").stop("slurmd")
-        Daemons(folder / "slurm").stop("munged")
-        client.forget(folder)
+    levels = _leaving(folder, it, force=force)
+    if levels is None:
         return
-    except HostUnreachable as error:
-        raise HostUnreachable(error.message, hint="try again when the head is back") from error
     if not levels.is_empty:
         tell("the node gets nothing new; waiting for what runs on it (Ctrl-C: the client still leaves then)")
-    if not membership.running(folder):
+    until(lambda: not membership.running(folder), pause_s=0.2)
+    # There was no client, or it was killed: perhaps when the head had forgotten the node.
+    if membership.read(folder) is not None and _leaving(folder, it, force=force) is not None:
         run(paths, tell)
-        return
-    until(lambda: membership.read(folder) is None or not membership.running(folder), pause_s=0.2)
+        if membership.read(folder) is not None:
+            raise Interrupted(
+                "this node still leaves: remuda client disconnect again, or remuda client connect to stay"
+            )
+
+
+def _leaving(folder: Path, it: Membership, *, force: bool) -> Levels | None:
+    """Tell the head that this node leaves; None where it knows it no more, and so this machine neither."""
+    try:
+        return asyncio.run(_ask_to_leave(it, force=force))
+    except NotFound:
+        client.drop(folder)
+        return None
+    except HostUnreachable as error:
+        raise HostUnreachable(error.message, hint="try again when the head is back") from error
 
 
 async def _ask_to_leave(it: Membership, *, force: bool) -> Levels:

@@ -42,6 +42,8 @@ class Membership:
     resilient: bool = False
     unpacked: str = ""
     """Folder of Slurm's programs where they were unpacked."""
+    stays: bool = True
+    """Its user has said so since the head was told last."""
     joined: dict[str, Any] | None = field(default=None, repr=False)
     """`wire.fleet.Joined`, once it was answered."""
 

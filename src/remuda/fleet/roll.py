@@ -13,7 +13,7 @@ from remuda.base.disk.files import write_atomic
 from remuda.base.errors import NotFound, RemudaError
 from remuda.base.text import did_you_mean
 from remuda.fleet.token import Ticket, digest, is_secret
-from remuda.wire.fields import known
+from remuda.wire.fields import alike, known
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -119,11 +119,12 @@ class Roll:
         before = self.members.get(said.name)
         is_back = before is not None and is_secret(said.key, before.digest)
         by = before.token if before is not None and is_back else token.id if token is not None else ""
+        kept = (
+            {"joined_at": before.joined_at, "leaving": before.leaving and not said.stays} if before and is_back else {}
+        )
         member = FleetNode(
-            name=said.name, digest=digest(said.key), address=said.address, slurm=said.slurm, remuda=said.remuda,
-            cpus=said.cpus, memory=said.memory, gpus=said.gpus,
-            joined_at=before.joined_at if before is not None and is_back else now, token=by,
-        )  # fmt: skip
+            **alike(FleetNode, said) | {"digest": digest(said.key), "token": by, "joined_at": now} | kept
+        )
         tickets = dict(self.tickets)
         if token is not None and not is_back:
             tickets[token.id] = replace(tickets[token.id], uses=tickets[token.id].uses + 1)

@@ -15,6 +15,7 @@ _STATE = re.compile(r"\bState=(\S+)")
 _BUSY = re.compile(r"ALLOCATED|MIXED|COMPLETING|DRAINING")
 LEAVES = "leaves the fleet"
 """Why a node that its machine wants back is drained."""
+LOST = "somebody says that it is off"
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,9 @@ def resume(controller: Controller, name: str) -> None:
     _run(controller, "update", f"nodename={name}", "state=resume")
 
 
-def give_up(controller: Controller, name: str) -> None:
+def give_up(controller: Controller, name: str, reason: str = LEAVES) -> None:
     """A node is off for Slurm: what runs there ends, and has failed with its node; errors as `drain`."""
-    _run(controller, "update", f"nodename={name}", "state=down", f"reason={LEAVES}")
+    _run(controller, "update", f"nodename={name}", "state=down", f"reason={reason}")
 
 
 def delete(controller: Controller, name: str) -> None:

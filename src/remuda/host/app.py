@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,6 +38,7 @@ from remuda.host.service import NewWorkload, Service, Verb
 from remuda.host.settings import SettingView, change_settings, settings_of
 from remuda.host.stream_api import add_stream
 from remuda.plan.model import Workload
+from remuda.specs.places import FLEET, planned_as
 from remuda.store import ops
 from remuda.views.unknown_allocs import note
 from remuda.views.workloads import ExplainView, HostView, LineView, WorkloadView
@@ -186,7 +188,7 @@ class App:
         self._add_workloads(router)
         self._add_database(router)
         add_nodes(router, Nodes.of(self.service, self.fleet.said))
-        add_fleet(router, self.fleet)
+        add_fleet(router, self.fleet, partial(self.service.supervisor.look, planned_as(FLEET)))
         add_stream(router, self.feed)
         return app
 

@@ -81,7 +81,7 @@ class Nodes:
         changed: Callable[[], None] = lambda: None,
         gpus_taken: Callable[[], int] = lambda: 0,
         environ: Callable[[], Mapping[str, str]] = lambda: os.environ,
-        heard: Callable[[], Mapping[str, tuple[float, list[str]]]] = dict,
+        heard: Callable[[], Mapping[str, tuple[float, tuple[str, ...]]]] = dict,
     ) -> None:
         """Wire it.
 
@@ -105,7 +105,7 @@ class Nodes:
         self.heard = heard
 
     @classmethod
-    def of(cls, service: Service, heard: Callable[[], Mapping[str, tuple[float, list[str]]]] = dict) -> Nodes:
+    def of(cls, service: Service, heard: Callable[[], Mapping[str, tuple[float, tuple[str, ...]]]] = dict) -> Nodes:
         """Those of a host's service."""
         supervisor = service.supervisor
         return cls(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, suppress
 from io import StringIO
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from multiprocessing.connection import Connection
     from multiprocessing.context import SpawnContext
+
+    Answer = Callable[[Connection, Mapping[str, Any]], None]
 
 LIMIT_S: Final = 180.0
 PLACES: Final = max(2, min(16, os.cpu_count() or 1))
@@ -39,7 +42,7 @@ class Planner:
 
     method = "forkserver"
 
-    def __init__(self, home: str, answer: Callable[[Connection, Mapping[str, Any]], None] | None = None) -> None:
+    def __init__(self, home: str, answer: Answer | None = None) -> None:
         self._context = cast("SpawnContext", get_context(self.method))
         self._home = home
         self._work = answer or _answer
@@ -72,7 +75,8 @@ class Planner:
     def _apart(self, asked: Mapping[str, Any]) -> bytes:
         self._context.set_forkserver_preload(_KNOWN)
         mine, its = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=self._work, args=(its, {**asked, "home": self._home}), daemon=True)
+        own = (self._work, its, {**asked, "home": self._home})
+        process = self._context.Process(target=_in_group, args=own, daemon=True)
         with mine, its:
             try:
                 process.start()
@@ -84,8 +88,16 @@ class Planner:
                 raise HostUnreachable("planning ended without an answer", hint="see remuda host logs") from error
             finally:
                 if process.pid is not None:
+                    with suppress(ProcessLookupError):  # none yet
+                        os.killpg(process.pid, signal.SIGKILL)
                     process.kill()
                     process.join(_ENDED_S)
+
+
+def _in_group(work: Answer, line: Connection, asked: Mapping[str, Any]) -> None:
+    """Do it as the head of a group of processes: an engine that was asked for its help ends with it."""
+    os.setpgid(0, 0)
+    work(line, asked)
 
 
 def _answer(line: Connection, asked: Mapping[str, Any]) -> None:

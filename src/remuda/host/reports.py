@@ -86,6 +86,8 @@ class ReportServer:
             listener = socket.create_server((host, port), family=family, backlog=128)
         except OSError:
             listener = socket.create_server((host, 0), family=family, backlog=128)
+        if self._acceptor is not None:  # the lines of those who came by the other address stay
+            self._acceptor.close()
         self._acceptor = Acceptor(listener, self._admit, _tell_of_pause, PAUSE_S)
         self._acceptor.open()
         return int(listener.getsockname()[1])

@@ -12,6 +12,7 @@ import socket
 import sys
 import time
 from contextlib import nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -174,11 +175,11 @@ class Host:
         starting.say(self.paths, "begins to listen")
         reach = Reach(service)
         reports = ReportServer(lasting_secret(self.paths.report_secret), reach.take)
-        service.address, port = await self._take_reports(reports)
-        self._announce(service.address, port)
+        await self._be_heard(service, reports)
         facts = Facts(pid=me.pid, node=me.node, home=str(self.paths.root), database=self.store.address.shown,
                       started_at=time.time())  # fmt: skip
-        app = App(service, reports, facts, self._stop.set, jobs, campaigns, Fleet(self.paths, reach.take))
+        app = App(service, reports, facts, self._stop.set, jobs, campaigns,
+                  Fleet(self.paths, partial(self._be_heard, service, reports), reach.take))  # fmt: skip
         listener = self._listen()
         starting.over(self.paths)
         _LOG.info("host %d serves %s, lease %d", me.pid, self.paths.root, taken.fence)
@@ -258,9 +259,15 @@ class Host:
         except RemudaError as error:
             _LOG.warning("the lease could not be given back: %s", error)
 
-    async def _take_reports(self, reports: ReportServer) -> tuple[str, int]:
-        """Listen where nodes reach this machine; where that fails the run directories still carry the reports."""
+    async def _be_heard(self, service: Service, reports: ReportServer) -> None:
+        """Take reports where nodes reach this machine: at the start, and when it has become the head of a fleet."""
         host = await asyncio.to_thread(report_host, registry.environment(self.paths))
+        if not self._announced or host != service.address:
+            service.address, port = await self._take_reports(reports, host)
+            self._announce(service.address, port)
+
+    async def _take_reports(self, reports: ReportServer, host: str) -> tuple[str, int]:
+        """Listen at an address; where that fails the run directories still carry the reports."""
         before, port = self.paths.report_port, 0
         with suppress(OSError, ValueError):
             port = int(before.read_text())

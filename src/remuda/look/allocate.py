@@ -230,7 +230,7 @@ def with_free_devices(want: Want, taken: Mapping[str, str]) -> Want:
 
 
 def check_alone(gang: Workload, others: Iterable[tuple[Want, Mapping[TaskKey, Task]]]) -> None:
-    """Refuse a gang that would meet where another one trains the same; what has no run id meets nobody.
+    """Refuse a gang that would meet where another one trains the same; what has no rendezvous meets nobody.
 
     Args:
         gang: that is to begin.
@@ -239,7 +239,7 @@ def check_alone(gang: Workload, others: Iterable[tuple[Want, Mapping[TaskKey, Ta
     Raises:
         Conflict: one of them does, or still ends.
     """
-    for want, tasks in others if RUN_ID in gang.labels else ():
+    for want, tasks in others if gang.labels.get(RENDEZVOUS) else ():
         meets = all(want.workload.labels.get(key) == gang.labels[key] for key in (RENDEZVOUS, RUN_ID))
         if meets and (summarise(want, tasks).phase not in ENDED or any(task.phase in LIVE for task in tasks.values())):
             run_id, url = gang.labels[RUN_ID], gang.labels[RENDEZVOUS]

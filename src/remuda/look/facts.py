@@ -48,9 +48,12 @@ class Looked:
     """What the cluster answered; None: it was not asked yet."""
     surroundings: dict[bool, Context] = field(default_factory=dict)
     """Of the command, with the GPUs of this machine or without."""
+    taken: set[str] = field(default_factory=set)
+    """Shapes of plans that their backends would take, as they were asked once."""
     _options: Mapping[str, Takes] | None = None
     _pools: dict[str, Found] = field(default_factory=dict)
     _program: str | None = None
+    _stamps: dict[tuple[str, str], list[tuple[str, int, int]]] = field(default_factory=dict)
 
     def usual(self) -> tuple[Document | None, Mapping[str, Setting]]:
         """The user's defaults file, and the settings of the environment that are fields.
@@ -115,14 +118,9 @@ class Looked:
 
     def stamp(self, path: str, module: str = "") -> list[tuple[str, int, int]]:
         """See there; empty where nothing is to be seen from here, as of what lies on nodes only."""
-        root, parts = Path(path), (f"{module}/*.py", f"{module}*.dist-info")  # a folder changes when it is imported
-        try:
-            own = (one for part in parts for one in root.parent.parent.glob(f"lib/python3*/site-packages/{part}"))
-            found = sorted(own if module else root.iterdir() if root.is_dir() else [root])
-            seen = [(one.name, one.stat()) for one in found if not one.name.startswith(".") and one.exists()]
-        except OSError:
-            return []
-        return [(name, is_at.st_size, is_at.st_mtime_ns) for name, is_at in seen]
+        if (path, module) not in self._stamps:
+            self._stamps[path, module] = _stamp(path, module)
+        return self._stamps[path, module]
 
     def sees(self, path: Path) -> bool:
         """Whether nodes surely see the same at `path`: it would be on the file system of the state directory."""
@@ -131,6 +129,17 @@ class Looked:
             return parent is not None and parent.stat().st_dev == self.paths.root.stat().st_dev
         except OSError:
             return False
+
+
+def _stamp(path: str, module: str) -> list[tuple[str, int, int]]:
+    root, parts = Path(path), (f"{module}/*.py", f"{module}*.dist-info")  # a folder changes when it is imported
+    try:
+        own = (one for part in parts for one in root.parent.parent.glob(f"lib/python3*/site-packages/{part}"))
+        found = sorted(own if module else root.iterdir() if root.is_dir() else [root])
+        seen = [(one.name, one.stat()) for one in found if not one.name.startswith(".") and one.exists()]
+    except OSError:
+        return []
+    return [(name, is_at.st_size, is_at.st_mtime_ns) for name, is_at in seen]
 
 
 def apart(question: Coroutine[Any, Any, T]) -> T:

@@ -63,7 +63,7 @@ def plan(name: str, document: Any, facts: Looked, uid: str = "") -> Plan:
 
 def plan_together(name: str, documents: Sequence[Any], facts: Looked, uid: str = "") -> list[Plan]:
     """The plans of several documents of one command: their uids say which may be tasks of one array."""
-    plans = [_compiled(name, document, facts) for document in documents]
+    plans = [compiled(name, document, facts) for document in documents]
     now, batch, number = time.time(), "", 0
     accepted = []
     for one in plans:
@@ -76,7 +76,8 @@ def plan_together(name: str, documents: Sequence[Any], facts: Looked, uid: str =
     return accepted
 
 
-def _compiled(name: str, document: Any, facts: Looked) -> Plan:
+def compiled(name: str, document: Any, facts: Looked) -> Plan:
+    """The plan of a document before it is accepted; see `plan`."""
     kind = kind_named(name)
     spec = getattr(document, "spec", None)
     try:
@@ -104,11 +105,10 @@ def _check_rendering(plans: Sequence[Plan], facts: Looked) -> None:
     """
     seen: set[str] = set()
     for one in plans:
-        place = json.dumps(one.workload.place, sort_keys=True, default=str)
-        said = one.spec.model_dump_json(exclude={"script", "name", "args"}) if one.spec is not None else ""
-        if one.workload.is_here or said + place in seen:
+        shape = rendering.shape_of(one)
+        if one.workload.is_here or shape in seen:
             continue
-        seen.add(said + place)
+        seen.add(shape)
         try:
             rendering.calls([one.workload], facts.paths)
         except InputError as error:

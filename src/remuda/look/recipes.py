@@ -52,12 +52,14 @@ def resolve(
 
 
 def _structured(override: Override) -> Override:
-    """Lists and mappings are written as in the file: `[1, 2]`, `{a: b}`; every other value stays the text that it is.
+    """Lists, mappings and null are written as in the file: `[1, 2]`, `{a: b}`; every other value stays the text it is.
 
     Raises:
         InputError: it begins as one, and is none.
     """
     text = override.value
+    if text == "null":
+        return replace(override, value=None)
     if not isinstance(text, str) or text[:1] not in ("[", "{"):
         return override
     return replace(override, value=parse(f"value: {text}", override.origin).data["value"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import importlib.util
@@ -11,11 +10,11 @@ import marshal
 import os
 import stat
 import sys
-import tempfile
 import zipfile
 from pathlib import Path
 
 import remuda
+from remuda.base.disk.files import write_atomic
 from remuda.base.errors import InputError
 
 ROOMS = ("node", "wire", "policy")
@@ -64,7 +63,7 @@ def build_zipapp(target: Path) -> Path:
     path, whole = program_path(target), _packed(_sources())
     if not _holds(path, whole):
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _put(path, whole)
+        write_atomic(path, whole)
     return path
 
 
@@ -80,21 +79,6 @@ def deflated() -> tuple[str, bytes]:
         for name, text in sources.items():
             _add(archive, name, text, zipfile.ZIP_DEFLATED)
     return hashlib.sha256(made.getvalue()).hexdigest()[:12], made.getvalue()
-
-
-def _put(path: Path, whole: bytes) -> None:
-    fd, draft = tempfile.mkstemp(prefix=".remuda-node-", dir=path.parent)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(whole)
-            file.flush()
-            os.fchmod(file.fileno(), 0o644)
-            os.fsync(file.fileno())
-        Path(draft).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(draft).unlink()
-        raise
 
 
 def _holds(path: Path, whole: bytes) -> bool:

@@ -12,6 +12,7 @@ from remuda.plan.compile import UID, Plan, copy_of
 from remuda.plan.model import INDEX_MARK, MEETING_PORT_MARK, Command, Kind, Role, Secret, Workload
 from remuda.plan.placing.seats import most_on_one, node_counts, seated
 from remuda.plan.run import asked_pools, carried, notes_of, place_of, refuse_elsewhere, script_group
+from remuda.specs.gang import NOWHERE
 from remuda.specs.kubernetes import KubernetesFields
 from remuda.specs.places import in_images, is_here
 from remuda.specs.run import RunSpec
@@ -123,7 +124,8 @@ def own_rendezvous(workload: Workload) -> str:
 
 def _notes(spec: GangSpec) -> Iterator[str]:
     """What the user should know."""
-    if spec.rendezvous and not spec.rendezvous.startswith("file://") and not spec.secret_env and not spec.env:
+    is_far = spec.rendezvous not in (None, NOWHERE) and not str(spec.rendezvous).startswith("file://")
+    if is_far and not spec.secret_env and not spec.env:
         where = "the pod and its service account" if in_images(spec.backend) else "their home directory"
         yield f"ranks look for the credentials of {spec.rendezvous} in {where}; others go by secret_env"
 
@@ -145,6 +147,7 @@ def plan_gang(
     """
     run_dir = context.run_dir(name)
     url = spec.rendezvous or PurePosixPath(run_dir, "rendezvous").as_uri()
+    url = "" if url == NOWHERE else url
     run_id = spec.run_id or name
     command = Command(
         argv=(*((copy,) if copy else spec.command), *spec.args),
@@ -156,7 +159,7 @@ def plan_gang(
             "REPLICA_RANK": INDEX_MARK,
             "REPLICA_COUNT": str(spec.ranks),
             "RUN_ID": run_id,
-            "REMUDA_RENDEZVOUS": url,
+            **({"REMUDA_RENDEZVOUS": url} if url else {}),
             **({"REMUDA_QUORUM": str(spec.quorum)} if spec.quorum else {}),
         },
         secret_env={key: Secret(**dict(source)) for key, source in spec.secret_env.items()},

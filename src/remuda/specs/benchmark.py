@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from remuda.base.errors import InputError
 from remuda.base.units import parse_duration
@@ -85,7 +85,33 @@ class LoadSearch(Strict):
         return self
 
 
-class BenchmarkSpec(Strict):
+SETS: Final = {"gsm8k": "gsm8k", "mmlu": "mmlu_generative", "gpqa": "gpqa_diamond_cot_zeroshot"}
+"""Sets of questions -> the task of lm-eval that an endpoint can answer."""
+
+
+class QuestionFields(Strict):
+    """Questions with known answers."""
+
+    tasks: Texts = ()
+    """Tasks of lm-eval, asked in place of a load."""
+    tasks_dir: Text = ""
+    """Folder with further tasks of lm-eval (YAML)."""
+    limit: int = Field(default=0, ge=0)
+    """Questions per task, from the first; default: all."""
+    num_fewshot: int | None = Field(default=None, ge=0)
+    """Examples before each question; default: as the task says."""
+    max_tokens: int = Field(default=0, ge=0)
+    """Longest answer, in tokens; default: as the task says, else 256."""
+    hub_token: SecretSource | None = None
+    """Token of the Hugging Face hub, for gated questions."""
+
+    @field_validator("tasks", mode="after")
+    @classmethod
+    def _as_tasks(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(SETS.get(name, name) for name in names)
+
+
+class BenchmarkSpec(QuestionFields):
     """Loads on one or more endpoints. Each load is a point with a verdict of its own."""
 
     kind: Literal["benchmark"] = "benchmark"
@@ -183,6 +209,11 @@ class BenchmarkSpec(Strict):
     def _check_pairs(self) -> None:
         if self.insecure and self.ca_file:
             raise contradiction("insecure", "cannot be given beside `ca_file`", "check a certificate, or do not")
+        for name in ("rate", "trace", "headers", "extra_body", "insecure", "ca_file") if self.tasks else ():
+            if getattr(self, name):
+                raise contradiction(name, "cannot be given beside `tasks`", "it is for loads")
+        if self.tasks and len(self.concurrency) > 1:
+            raise contradiction("concurrency", "has several values beside `tasks`", "answers are the same at each")
         for name in ("rate", "arrival", "burstiness") if self.trace else ():
             if getattr(self, name) != type(self).model_fields[name].default:
                 raise contradiction(name, "cannot be given beside `trace`", "a trace says when requests come")

@@ -8,13 +8,15 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 
 from remuda.base.text import did_you_mean
 from remuda.specs.backend import LocalBackend, Port, of_fleet
-from remuda.specs.benchmark import LoadSearch, Numbers, Rates  # noqa: TC001 - pydantic reads them when it runs
+from remuda.specs.benchmark import SETS, LoadSearch, Numbers, QuestionFields, Rates
 from remuda.specs.service import DeployedWatchdog, ServiceFields
 from remuda.specs.strict import Env, Json, Seconds, SecretEnv, Size, Strict, Text, Texts, Words, contradiction, wrong
 from remuda.specs.swarm import Name  # noqa: TC001 - pydantic reads it when it runs
 
-ACCURACY: Final = ("gpqa", "gsm8k", "lm-eval", "longbenchv2", "mmlu", "agentperf")
-"""Benchmarks of answers, which are known by name and cannot be run yet."""
+ANSWERS: Final = (*SETS, "lm-eval")
+"""Benchmarks of answers to questions."""
+_OTHERS: Final = ("longbenchv2", "agentperf")
+"""Benchmarks that are known by name and cannot be run yet."""
 LOADS: Final = ("sa-bench", "sglang-bench")
 """Benchmarks that are one load at one concurrency after the other."""
 _Size = Annotated[int, Field(ge=0)]
@@ -312,11 +314,12 @@ class HealthCheck(Strict):
     """Regular expressions of further such lines."""
 
 
-class DeployedBenchmark(Strict):
+class DeployedBenchmark(QuestionFields):
     """Benchmark to run once the deployment serves, which ends it."""
 
     type: Text = "manual"
-    """`manual`: nothing, it serves until it is taken down. `sa-bench`: loads. `custom`: a command."""
+    """`manual`: nothing, it serves until it is taken down. `sa-bench`: loads. `gsm8k`, `mmlu`, `gpqa`, and `lm-eval`
+    with `tasks`: answers to questions. `custom`: a command."""
     isl: int | None = Field(default=None, ge=1)
     """Input tokens a request."""
     osl: int | None = Field(default=None, ge=1)
@@ -340,18 +343,18 @@ class DeployedBenchmark(Strict):
     container: Text | None = None
     """Image of `custom`."""
     env: Env = Field(default_factory=dict)
-    """Environment variables of `custom`."""
+    """Environment variables of `custom`, and of what asks questions, e.g. HF_HOME."""
     placement: Placement = Placement()
     """Placement of the load generator."""
 
     @field_validator("type")
     @classmethod
     def _known(cls, name: str) -> str:
-        if name in ACCURACY:
-            raise wrong(f"is {name!r}, which measures answers, and cannot be run yet", "use sa-bench, custom or manual")
-        known = (*LOADS, "custom", "manual")
+        known = (*LOADS, *ANSWERS, "custom", "manual")
+        if name in _OTHERS:
+            raise wrong(f"is {name!r}, which cannot be run yet", f"use {', '.join(known)}")
         if name not in known:
-            raise wrong(f"must be one of {', '.join(known)}, not {name!r}", did_you_mean(name, (*known, *ACCURACY)))
+            raise wrong(f"must be one of {', '.join(known)}, not {name!r}", did_you_mean(name, known))
         return name
 
     @model_validator(mode="after")
@@ -369,6 +372,8 @@ class DeployedBenchmark(Strict):
                 )
         elif self.search is not None:
             raise contradiction("search", f"`search` has no meaning for {self.type}", f"it is for {', '.join(LOADS)}")
+        if (self.type == "lm-eval") != bool(self.tasks):
+            raise contradiction("type", "`benchmark.tasks` is required by lm-eval, and for it alone", "tasks: [gsm8k]")
         if self.type == "custom" and not self.command:
             raise contradiction("type", "`benchmark.command` is required by custom", "what is run")
         return self

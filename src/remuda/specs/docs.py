@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from remuda.base.settings import FROM_HERE, KNOWN, PREFIXES
+from remuda.specs.benchmark import QuestionFields
 from remuda.specs.help import help_of
 from remuda.specs.kinds import KINDS
 from remuda.specs.kubernetes import KubernetesFields
@@ -66,7 +67,7 @@ def render_docs() -> str:
     for kind in KINDS.values():
         parts.append(f"## Kind `{kind.name}`\n")
         parts += [_table(model, path) for path, model in _models(kind.model)]
-    for shared in (ServiceFields, KubernetesFields):
+    for shared in (ServiceFields, KubernetesFields, QuestionFields):
         parts.append(f"## {shared.__name__}\n")
         parts += [_table(model, path) for path, model in _models(shared)]
     parts += [_defaults_file(), _environment()]
@@ -169,10 +170,10 @@ def _defaults_file() -> str:
     keys = ", ".join(f"`{question.key}`" for question in QUESTIONS)
     return (
         "## The defaults file\n\n"
-        "Any field of a swarm; the sections `local`, `slurm` and `lepton` with fields of `backend` for swarms on that\n"
-        "backend; the section `run` with fields of a run. Of `slurm`, "
+        "Any field of a swarm; the sections `local`, `slurm`, `kubernetes` and `lepton` with fields of `backend` for\n"
+        "swarms on that backend; the section `run` with fields of a run. Of `slurm`, "
         f"{', '.join(f'`{key}`' for key in OF_RUNS)} hold for runs, too.\n"
-        "The section `kubernetes` has [fields of Kubernetes](#kubernetesfields) for runs and gangs there.\n"
+        "Of `kubernetes`, [fields of Kubernetes](#kubernetesfields) hold for runs and gangs there, too.\n"
         f"`remuda init defaults` asks for: {keys}.\n"
     )
 

@@ -27,6 +27,8 @@ from remuda.specs.strict import (
 
 STORES: Final = ("file", "s3", "gs", "az")
 """Schemes of a rendezvous that every rank reaches."""
+NOWHERE: Final = "none"
+"""Instead of a rendezvous: ranks do not meet."""
 OF_RANKS: Final = frozenset({"REPLICA_RANK", "REPLICA_COUNT", "RUN_ID", "REMUDA_RENDEZVOUS", "REMUDA_QUORUM"})
 """Variables that each rank is given."""
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -65,8 +67,8 @@ class GangSpec(KubernetesFields):
     rendezvous: Text | None = Field(
         default=None, json_schema_extra={"derived": "`file://` and the folder `rendezvous` of the run directory"}
     )
-    """URL of the folder or bucket where ranks meet, which all of them reach (`file://`, `s3://`, `gs://`, `az://`). On
-    Kubernetes it must be said, and no `file://`."""
+    """URL of the folder or bucket where ranks meet, which all of them reach (`file://`, `s3://`, `gs://`, `az://`);
+    `none` where they do not meet. On Kubernetes it must be said, and no `file://`."""
     run_id: Text | None = Field(default=None, json_schema_extra={"derived": "the name"})
     """Training run ID in the rendezvous. A gang with the same ID resumes its training."""
     quorum: int | None = Field(default=None, ge=1, json_schema_extra={"derived": "all ranks"})
@@ -145,8 +147,8 @@ class GangSpec(KubernetesFields):
     @field_validator("rendezvous")
     @classmethod
     def _reachable(cls, url: str | None) -> str | None:
-        if url is None:
-            return None
+        if url in (None, NOWHERE):
+            return url
         parts = urlsplit(url)
         if "://" not in url or parts.scheme not in STORES:
             known = ", ".join(f"{scheme}://" for scheme in STORES)
@@ -209,5 +211,5 @@ class GangSpec(KubernetesFields):
             raise contradiction("mode", sentence, "leave `mode` out, or set `backend: slurm`")
         if urlsplit(self.rendezvous or "file:").scheme == "file":
             sentence = "ranks on Kubernetes share no files: they need a `rendezvous` in an object store"
-            hint = "set it to a URL that begins with s3://, gs:// or az://"
+            hint = "set it to a URL that begins with s3://, gs:// or az://, or to none where they do not meet"
             raise contradiction("rendezvous" if self.rendezvous else "backend", sentence, hint)

@@ -39,6 +39,8 @@ class RowSeen:
     failed_rows: int = 0
     ends: bool = False
     """Its workload ends by itself."""
+    is_held: bool = False
+    """Another campaign does what it would do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ def due(rows: Sequence[CampaignItemRow], seen: Mapping[str, RowSeen], bound: int
         free -= row.state != OVER or ((row.keeps or row.outcome == IS_UP) and one.phase not in GONE)
         if row.state in _NEXT and (step := _NEXT[row.state](row, one, now)) is not None:
             steps.append(step)
-    waiting = (row.name for row in rows if row.state == WAITING)
+    waiting = (row.name for row in rows if row.state == WAITING and not seen.get(row.name, nothing).is_held)
     return (*steps, *(Step(name, CREATE) for _, name in zip(range(free), waiting, strict=False)))
 
 

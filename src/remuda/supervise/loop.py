@@ -71,7 +71,7 @@ class Supervisor:
         self._looked_at: dict[str, float] = {}
         self._hurry_until = 0.0
         self._look_next: set[str] = set()
-        """Backends that were just told to end something: what had not begun has ended at once."""
+        """Backends where something has just happened, such as the end of what had not begun."""
         self._hearing = Hearing()
         self._findings = Findings(journal.evidence)
         self._time = Timekeeper(self._state, self._hearing)
@@ -113,6 +113,11 @@ class Supervisor:
 
     def wake(self) -> None:
         """Let the next step come at once."""
+        self._wake.set()
+
+    def look(self, backend: str) -> None:
+        """Ask a backend at once how its allocations are: something has happened there."""
+        self._look_next.add(backend)
         self._wake.set()
 
     def adopt(self, want: Want) -> None:
@@ -337,6 +342,7 @@ class Supervisor:
         if self._state.write(changes):
             changes = Changes()
             await self._submitter.release(changes)
+            await self._submitter.reconsider(changes)
             self._state.write(changes)
 
     async def _ask_to_end(self, changes: Changes) -> set[str]:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from remuda.backends.base import Backend, Handle, Rendered, Request, pack_token
+from remuda.backends.base import Amends, Backend, Handle, Rendered, Request, pack_token
 from remuda.base.errors import BackendUnreachable, Impossible, RemudaError
 from remuda.store.rows import StoryLine
 from remuda.supervise import facts
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 
     from remuda.plan.model import Group, Pool
     from remuda.supervise.decide import Submit
-    from remuda.supervise.failures.ledger import Judgement
+    from remuda.supervise.failures.ledger import Exclusion, Judgement
     from remuda.supervise.model import Task
     from remuda.supervise.state import State
 
 _LOG = logging.getLogger("remuda.supervise")
+_RECONSIDER_S = 15.0
+"""Between two looks at what those that wait avoid."""
 _TOLD = 5
 """So many nodes are named in a line of a story."""
 
@@ -40,6 +42,9 @@ class Submitter:
         self._held: set[str] = set()
         """Tokens that are recorded, and that nobody released yet."""
         self._told: dict[tuple[str, str], str] = {}
+        self._sent: dict[str, tuple[str, ...]] = {}
+        """What allocations that wait avoid, by token; not of those that an earlier host submitted."""
+        self._reconsidered_at = float("-inf")
 
     async def submit(self, name: str, batch: Sequence[Submit], changes: Changes) -> None:
         """Submit to one backend; one answer for each task goes into `changes`."""
@@ -114,6 +119,39 @@ class Submitter:
             if current is not None:
                 self._state.put(changes, current, facts.released(current))
 
+    async def reconsider(self, changes: Changes) -> None:
+        """Let allocations that wait have the nodes that they need not avoid any more: nobody else would tell them."""
+        now = self._state.clock.now()
+        if 0 <= now - self._reconsidered_at < _RECONSIDER_S:
+            return
+        self._reconsidered_at = now
+        waiting = [one for one in self._state.every() if one.phase is Phase.PENDING and one.released and one.avoids]
+        self._sent = {task.token: self._sent[task.token] for task in waiting if task.token in self._sent}
+        for name, backend in self._state.backends.items():
+            if isinstance(backend, Amends) and (mine := [task for task in waiting if task.backend == name]):
+                await self._amend(backend, mine, changes)
+
+    async def _amend(self, backend: Amends, tasks: Sequence[Task], changes: Changes) -> None:
+        """How much each avoids is recorded afterwards, so it is never more than is recorded."""
+        advice = await self._advice.of(backend, tasks)
+        items = {task.token: _items(task, advice) for task in tasks}
+        told: dict[Handle, Rendered] = {}
+        for task in tasks:
+            nodes = _nodes(items[task.token])
+            if nodes != self._sent.get(task.token) and _level(items[task.token]) <= task.avoids:
+                rendered = self._render(backend, task, nodes, changes)
+                told |= {Handle(task.token, task.native): rendered} if isinstance(rendered, Rendered) else {}
+        try:
+            await backend.amend(told)
+        except Exception as error:  # noqa: BLE001 - what waits, waits as before
+            _LOG.warning("cannot change %d allocations now: %s", len(told), error)
+            return
+        changed = [task for task in map(self._state.current, tasks) if task and Handle(task.token, task.native) in told]
+        for task in changed:
+            self._sent[task.token] = _nodes(items[task.token])
+            self._state.put(changes, task, replace(task, avoids=_level(items[task.token])))
+        self._tell(changed, advice, changes)
+
     def _refuse(self, batch: Sequence[Submit], reason: str, changes: Changes) -> None:
         for action in batch:
             group = self._state.group_of(action.task)
@@ -149,13 +187,11 @@ class Submitter:
         avoided: dict[str, tuple[str, ...]] = {}
         noted = Changes()
         for task in tasks:
-            said = advice.get(_kind(task))
-            items = said.within(task.may_avoid) if said is not None else ()
-            avoided[task.token] = tuple(sorted(item.node for item in items))
+            items = _items(task, advice)
+            avoided[task.token] = self._sent[task.token] = _nodes(items)
             current = self._state.current(task)
-            level = AVOIDS_NOTHING if not items else AVOIDS_BANS if all(item.is_ban for item in items) else AVOIDS_ALL
-            if current is not None and current.avoids != level:
-                self._state.put(noted, current, replace(current, avoids=level))
+            if current is not None and current.avoids != _level(items):
+                self._state.put(noted, current, replace(current, avoids=_level(items)))
         if not noted.is_empty() and not self._state.write(noted):
             raise BackendUnreachable("what is to be avoided cannot be recorded now")
         return avoided
@@ -196,6 +232,20 @@ class Submitter:
 
 Kind = tuple[str, str, str]
 """Workload, group and pool: tasks that avoid the same nodes."""
+
+
+def _items(task: Task, advice: Mapping[Kind, Judgement]) -> tuple[Exclusion, ...]:
+    said = advice.get(_kind(task))
+    return said.within(task.may_avoid) if said is not None else ()
+
+
+def _nodes(items: Sequence[Exclusion]) -> tuple[str, ...]:
+    return tuple(sorted(item.node for item in items))
+
+
+def _level(items: Sequence[Exclusion]) -> int:
+    """How much one that avoids these does without."""
+    return AVOIDS_NOTHING if not items else AVOIDS_BANS if all(item.is_ban for item in items) else AVOIDS_ALL
 
 
 def _kind(task: Task) -> Kind:

@@ -44,6 +44,8 @@ NO_ROOM = 93
 """The disk was full, so that the node program could not work."""
 UNGUARDED = 94
 """A node of a script over several lost its guard, and no other could be started; the script was ended."""
+UNLEASED = 95
+"""Nothing was heard of the scheduler for as long as the job's lease; the script was killed."""
 
 MEANINGS = {
     0: "the child ended by itself, successfully",
@@ -62,6 +64,7 @@ MEANINGS = {
     TIME_UP: "ended because its time limit was near",
     NO_ROOM: "the disk is full",
     UNGUARDED: "a node of several could not be guarded any more",
+    UNLEASED: "nothing was heard of the scheduler for as long as the lease",
 }
 
 

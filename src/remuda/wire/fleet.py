@@ -38,6 +38,8 @@ class Joining:
     """MiB."""
     gpus: str = ""
     """`TYPE:COUNT` or `COUNT`; empty without a GPU."""
+    stays: bool = False
+    """Its user wants it in the fleet, although it was to leave."""
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,8 @@ def env(tmp_path: Path) -> dict[str, str]:
 def ask(home: Home, env: dict[str, str], argv: list[str], code: int = 0) -> dict[str, Any]:
     done = home.run(*argv, env=env, check=False)
     assert done.returncode == code, done.stderr
-    point: dict[str, Any] = json.loads(done.stdout)
+    point: dict[str, Any]
+    (point,) = json.loads(done.stdout)
     return point
 
 
@@ -198,11 +199,11 @@ def test_the_task_that_is_shipped_needs_no_hub(home: Home, env: dict[str, str], 
 @pytest.mark.parametrize(
     ("argv", "code", "said"),
     [
-        (["sumss"], 2, "error: task: there is no task 'sumss'\n  did you mean 'sums'"),
+        (["sumss"], 2, "error: tasks: there is no task 'sumss'\n  did you mean 'sums'"),
         (["gsm8k"], 5, "error: the questions of gsm8k are not on this machine: Couldn't reach 'openai/gsm8k'"),
-        (["gpqa"], 2, "error: task: the questions of gpqa_diamond_cot_zeroshot are gated, and HF_TOKEN is not set"),
-        (["sums", "--tasks-dir", "nowhere"], 2, "error: --tasks-dir: there is no folder nowhere"),
-        (["sums", "--hub-token-env", "NOBODY"], 2, "error: --hub-token-env: environment variable NOBODY is not set"),
+        (["gpqa"], 2, "error: tasks: the questions of gpqa_diamond_cot_zeroshot are gated, and HF_TOKEN is not set"),
+        (["sums", "--tasks-dir", "nowhere"], 2, "error: tasks_dir: there is no folder nowhere"),
+        (["sums", "--hub-token-env", "NOBODY"], 2, "error: secret $NOBODY is empty"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_asked_is_one_sentence(
@@ -219,3 +220,21 @@ def test_a_task_that_a_server_cannot_answer_is_refused(
                    metric_list=[{"metric": "acc"}])  # fmt: skip
     assert "known asks for log-probabilities (multiple_choice)" in refused(home, env, words(stub.url, folder))
     assert asked(stub) == {}
+
+
+def test_a_document_and_a_job_ask_the_same(home: Home, env: dict[str, str], stub: StubProcess, tmp_path: Path) -> None:
+    folder = tasks(tmp_path / "tasks", three_of_four())
+    argv = words(stub.url, folder, "--detach")
+    argv.remove("--json")
+    job = home.run(*argv, env=env).stdout.strip()
+    assert home.run("job", "wait", job, check=False).returncode == 0, home.run("job", "logs", job).stdout
+    document = {"kind": "benchmark", "endpoint": stub.url, "tasks": ["known"], "tasks_dir": folder, "concurrency": 4}
+    (tmp_path / "bench.yaml").write_text(yaml.safe_dump(document))
+    point = ask(home, env, ["bench", "run", "-c", str(tmp_path / "bench.yaml"), "--json"])
+    assert (point["stored_before"], set(asked(stub).values())) == (True, {1})
+
+
+def test_what_is_for_loads_is_refused_beside_questions(home: Home, env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "bench.yaml").write_text("{kind: benchmark, endpoint: 'http://h', tasks: [sums], rate: 4}")
+    said = refused(home, env, ["bench", "run", "-c", str(tmp_path / "bench.yaml")])
+    assert said.endswith("bench.yaml:1:56: cannot be given beside `tasks`\n  it is for loads\n")

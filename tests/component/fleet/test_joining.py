@@ -18,6 +18,8 @@ import pytest
 from tests.component.fleet.homes import ADDRESS, Fleet
 from tests.conftest import until
 
+from remuda.fleet.processes import Daemons
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -87,6 +89,8 @@ def test_killed_at_any_side_it_is_one_node_again(fleet: Fleet) -> None:
     fleet.idle()
     (one,) = json.loads(fleet.head.run("host", "token", "list", "--json").stdout)
     assert one["uses"] == 1
+    fleet.head.run("host", "stop")
+    assert fleet.token().startswith("rmd1.")  # of a host that this very command starts
 
 
 def test_a_token_that_opens_nothing(fleet: Fleet) -> None:
@@ -131,7 +135,7 @@ def test_a_used_up_token_and_a_taken_name(fleet: Fleet) -> None:
     for authorization in ("", "Key ", "Key nothing", f"Token {key}", "Basic eDp5"):
         status, said = ask(fleet, "beat", authorization, {})
         assert status in (403, 404)
-    assert ask(fleet, "beat", f"Token {'.'.join(used.split('.')[1:3])}", {})[0] == 404
+    assert ask(fleet, "beat", f"Token {'.'.join(used.split('.')[1:3])}", {})[0] == 403
     assert [*fleet.nodes()] == ["box"]
 
 
@@ -210,6 +214,35 @@ def test_a_fleet_that_ends_and_begins_again(fleet: Fleet) -> None:
     node = fleet.idle()
     assert node["heard_s"] is not None
     fleet.box.run("client", "disconnect")
+
+
+def test_a_head_whose_port_is_taken_says_so_and_comes_back(fleet: Fleet) -> None:
+    fleet.begin()
+    fleet.head.kill_host()
+    Daemons(fleet.head.paths.fleet).stop("slurmctld", kill=True)
+    with socket.create_server((ADDRESS, fleet.port)):
+        fleet.head.run("host", "start")
+        said = f"the fleet is not up: port {fleet.port} of this machine is in use"
+        until(lambda: trouble(fleet).startswith(said), "it says so", 60)
+        assert said in fleet.head.run("host", "status").stdout
+        assert "is not up" in fleet.head.run("status").stderr
+    until(lambda: not trouble(fleet), "it is up", 60)
+
+
+def trouble(fleet: Fleet) -> str:
+    return (
+        str(fleet.head.client.get("/fleet").get("trouble", "it is not there yet")) if fleet.head.client.is_up() else ""
+    )
+
+
+def test_other_settings_reach_nodes_that_are_there(fleet: Fleet) -> None:
+    fleet.connect(fleet.begin(), "--resilient")
+    fleet.idle()
+    fleet.head.run("host", "start", "--lease", "5m")
+    conf = fleet.box.paths.fleet_node / "slurm" / "slurm.conf"
+    until(lambda: "SlurmdTimeout=480" in conf.read_text(), "its settings are the new ones", 60)
+    fleet.idle()
+    assert wait_for_health(fleet, 0)
 
 
 def test_the_foreground_ends_with_its_head(fleet: Fleet) -> None:

@@ -113,6 +113,40 @@ def test_a_command_knows_the_endpoint_and_goes_on_without_the_terminal(place: Ho
     assert "benchmark.command: 'no-such-program' cannot be started: No such file or directory" in wrong.stdout
 
 
+def test_answers_are_scored_once_and_end_it(place: Home) -> None:
+    questions = {"type": "lm-eval", "tasks": ["sums"], "limit": 8}
+    done = place.run(*recipe(place, questions), check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{place.log()}"
+    view = place.view("apart")
+    folder = Path(view["run_dir"], "bench")
+    (name,) = json.loads((folder / "verdict.json").read_text())["points"]
+    point = json.loads((folder / name / "point.json").read_text())
+    assert (view["phase"], point["verdict"], point["accuracy"]["asked"]) == ("DONE", "valid", 8)
+    assert (point["config"], point["meta"]["deployment"]) == (view["labels"]["config"], "apart")
+    assert len((folder / name / "answers.jsonl").read_text().splitlines()) == 8
+    assert re.search(rf"^{name} +sums +8 .* 0\.000 ± 0\.000 +valid$", done.stdout, re.MULTILINE), done.stdout
+    check_gone(place)
+    again = place.run(*recipe(place, questions), check=False)
+    assert (again.returncode, json.loads(place.run("bench", "list", "--json").stdout)[-1]["name"]) == (0, name)
+    check_gone(place)
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "said"),
+    [
+        ({"type": "lm-eval", "tasks": ["sumss"]}, "error: tasks: there is no task 'sumss'\n  did you mean 'sums'"),
+        ({"type": "gpqa"}, "the questions of gpqa are gated, and no token is named"),
+        ({"type": "gsm8k", "tasks_dir": "nowhere"}, "there is no folder"),
+    ],
+)
+def test_questions_that_cannot_be_asked_bring_nothing_up(place: Home, benchmark: dict[str, Any], said: str) -> None:
+    before = place.view("apart")["uid"] if (place.paths.workload("apart")).exists() else ""
+    done = place.run(*recipe(place, benchmark), check=False)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert not before or place.view("apart")["uid"] == before
+
+
 def test_on_a_cluster_it_measures_what_the_endpoints_file_names(place: Home) -> None:
     folder = place.root / "elsewhere"
     folder.mkdir()

@@ -74,6 +74,7 @@ def test_the_api_describes_itself(machine: Home) -> None:
     document: dict[str, Any] = machine.client.get("/openapi.json")
     paths = {path: sorted(verbs) for path, verbs in document["paths"].items() if "gpus" in path or "nodes" in path}
     assert paths == {
+        "/api/v1/fleet/nodes/{name}/lost": ["post"],
         "/api/v1/gpus": ["get"],
         "/api/v1/nodes": ["get"],
         "/api/v1/nodes/tests": ["post"],

@@ -145,6 +145,14 @@ def hang(line: Connection, asked: Mapping[str, Any]) -> None:
     time.sleep(600)
 
 
+def leave(line: Connection, asked: Mapping[str, Any]) -> None:
+    """Ends with the answer, and not what it has started, as engines may that are asked for their help."""
+    told = Path(asked["told"])
+    with subprocess.Popen(["sh", "-c", f"sleep 600 & echo $$ $! > {told}.new; mv {told}.new {told}; wait"]):
+        until(told.exists, "both run")
+        line.send_bytes(b"{}")
+
+
 def die(line: Connection, asked: Mapping[str, Any]) -> None:
     os.kill(os.getpid(), 9)
 
@@ -172,6 +180,13 @@ def answer_late(line: Connection, asked: Mapping[str, Any]) -> None:
     Path(asked["told"]).with_suffix(".new").rename(asked["told"])
     until(lambda: not Path(asked["told"]).exists(), "go on")
     line.send_bytes(b"{}")
+
+
+async def test_what_a_plan_has_started_ends_with_it(tmp_path: Path) -> None:
+    told = tmp_path / "pids"
+    assert await Planner("", leave).plan({"told": str(told)}) == b"{}"
+    shell, child = map(int, told.read_text().split())
+    await asyncio.to_thread(until, lambda: has_ended(shell) and has_ended(child), "both have ended")
 
 
 def kill_the_server() -> None:

@@ -12,6 +12,7 @@ from tests.component.kubernetes.test_runs import FOREVER, OnJobs
 from tests.conftest import until
 from tests.ports import free_port
 
+from remuda.backends.kubernetes.checking import RIGHTS
 from remuda.testing.kube import KubeBed
 
 if TYPE_CHECKING:
@@ -134,3 +135,12 @@ def test_a_lost_node_is_explained_with_what_ends_the_wait(jobs: OnJobs) -> None:
     jobs.kubectl("delete", "node", node)
     until(lambda: jobs.run()["attempt"] == 2 and jobs.run()["state"] == "RUNNING", "it runs elsewhere")
     jobs.home.run("stop", "train")
+
+
+def test_what_is_alike_is_asked_once(jobs: OnJobs) -> None:
+    for name in ("a", "b", "c"):
+        (jobs.home.root / f"{name}.sh").write_text(DONE)
+    jobs.home.run("run", "a.sh", "b.sh", "c.sh", "--backend", "kubernetes", "--image", "reg/t:1", "--wait")
+    asked = [path for _, path in jobs.bed.troubles.asked]
+    assert sum("dryRun" in path for path in asked) == 1
+    assert sum("selfsubjectaccessreviews" in path for path in asked) == sum(map(len, RIGHTS.values()))

@@ -153,4 +153,6 @@ def test_what_is_refused_before_it_is_sent(jobs: OnJobs, name: str) -> None:
     done = jobs.home.run("up", "-c", document(jobs, **changes), check=False)
     assert done.returncode == 2
     assert said in done.stderr
+    looked = jobs.home.run("preflight", "herd.yaml", check=False)
+    assert said in looked.stdout + looked.stderr
     assert jobs.items("jobs") == []

@@ -66,17 +66,17 @@ class Packed:
         known = tasks(self.site, NAME)
         return [known[name][what] for name in PACK]
 
-    def kill_decode(self) -> None:
-        """Kill the server that decodes, on its first node."""
+    def kill_decode(self, number: int = signal.SIGKILL) -> None:
+        """Send a signal to the server that decodes, on its first node."""
         for pid, token in self.site.tokens().items():
             words = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
             if token.startswith("packed.decode.0.") and "sglang.launch_server" in words[:4] and _rank(words) == "0":
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, number)
                 return
         raise AssertionError("nobody decodes")
 
     def until_answered(self, attempt: int) -> None:
-        until(lambda: self.of_pack("attempt") == [attempt] * 4, f"attempt {attempt} is begun", 60)
+        until(lambda: self.of_pack("attempt") == [attempt] * 4, f"attempt {attempt} is begun", 120)
         until(lambda: self.site.view(NAME)["phase"] == "RUNNING", "all is well", 60)
         until(lambda: ask(self.site, NAME) == 5, "it answers", 30)
 

@@ -191,7 +191,7 @@ def test_restore_undoes_everything(slurm: SlurmBed) -> None:
     slurm.drain("cpu-1")
     slurm.run("scontrol", "update", "partitionname=cpu", "state=down")
     slurm.freeze("slurmdbd")
-    slurm.kill9()
+    slurm.crash("slurmctld")
     slurm.restore()
     assert set(slurm.node_states().values()) == {"idle"}
     assert slurm.run("squeue", "-h").stdout == ""

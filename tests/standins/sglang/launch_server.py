@@ -9,6 +9,7 @@ What it does, and where that is known from («facts» are those of SGLang 0.5 an
     several nodes                     rank 0 listens at --dist-init-addr and answers /health once all ranks have called;
                                       another rank calls there, and ends when that line is cut
     an engine that dies               a line «Scheduler hit an exception», and a launcher that lives on: facts
+    SIGUSR2                           the stand-in's own: it ends with 0, as a server does that was asked to end
     sglang:prompt_tokens_total        counts in prefill and in `agg`; untried: whether SGLang's decode counts it, too
 """
 
@@ -16,6 +17,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import socket
 import sys
 import threading
@@ -140,6 +143,7 @@ def meet(given: argparse.Namespace) -> None:
 
 
 def main() -> None:
+    signal.signal(signal.SIGUSR2, lambda *_: os._exit(0))
     Handler.given = given = options()
     if given.disaggregation_mode == "prefill" and not given.no_handover and not given.node_rank:
         rooms = ThreadingHTTPServer((given.host, given.disaggregation_bootstrap_port), Bootstrap)

@@ -113,7 +113,7 @@ SUPERVISED, FLEETS = "supervised-runs", "fleets"
         ("model list", BUILT.format("G3", FLEETS)),
         ("data list", BUILT.format("G5", FLEETS)),
         ("queue tasks", BUILT.format("G6", FLEETS)),
-        ("EKSExecutor", BUILT.format("K2", "gangs")),
+        ("ModalSpawnExecutor", BUILT.format("K3", "gangs")),
         ("control pause --run-id train", "It is: remuda stop, restart, pause"),
         ("status --run-id train", "No such option '--run-id'. It is: the name alone, as in remuda status NAME"),
         ("setup", "No such command 'setup'. It is: remuda init cluster"),
@@ -137,9 +137,9 @@ def test_what_is_near_nothing_gets_no_name(capsys: pytest.CaptureFixture[str], t
 
 
 def test_names_in_python_are_answered() -> None:
-    said = f"cannot import name 'EKSExecutor' from 'remuda'. {BUILT.format('K2', 'gangs')}"
+    said = f"cannot import name 'ModalSpawnExecutor' from 'remuda'. {BUILT.format('K3', 'gangs')}"
     with pytest.raises(ImportError, match=re.escape(said)):
-        from remuda import EKSExecutor  # noqa: F401
+        from remuda import ModalSpawnExecutor  # noqa: F401
     assert not hasattr(remuda, "tui")
 
 
@@ -148,7 +148,7 @@ def test_words_of_other_tools_lead_to_what_is_there() -> None:
     rows = dict(re.findall(r"^\| ([A-Z]+[0-9]+) \|[^|]*\| ([^|]*) \|", page, re.MULTILINE))
     named = [here for here in ELSEWHERE.values() if here in rows]
     begun = {row for row in named if rows[row] != "not built yet"}
-    assert begun == {"K2", "K3"}, "of which gangs on Kubernetes and on Modal are not"
+    assert begun == {"K3"}, "of which gangs on Modal are not"
     heads = re.findall(r"^## (.*)$", page, re.MULTILINE)
     assert {*SECTIONS.values()} <= {head.lower().replace(" ", "-") for head in heads}
     for here in {*ELSEWHERE.values()} - {*named}:

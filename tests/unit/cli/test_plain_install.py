@@ -83,6 +83,7 @@ def test_it_is_asked_for_before_anything_is_started(
 def test_a_benchmark_of_answers_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.delitem(sys.modules, "pyarrow")
     monkeypatch.setitem(sys.modules, "lm_eval", None)
     assert main(["bench", "accuracy", "sums", *ENDPOINT]) == 2
     said = "error: a benchmark of answers takes lm_eval, which is not installed\n  pip install 'remuda[accuracy]'\n"

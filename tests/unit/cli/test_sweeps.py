@@ -206,13 +206,13 @@ def test_recipes_that_share_a_deployment_are_planned_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     planned: list[str] = []
-    plan = planning.plan
+    compiled = planning.compiled
 
     def counting(kind: str, *more: Any) -> Any:
         planned.append(kind)
-        return plan(kind, *more)
+        return compiled(kind, *more)
 
-    monkeypatch.setattr(planning, "plan", counting)
+    monkeypatch.setattr(planning, "compiled", counting)
     isl = ", ".join(str(64 + one) for one in range(50))
     (folder / "grid.yaml").write_text(RECIPE.replace("[64, 128]", f"[{isl}]"))
     assert len(points(capsys)) == 200
@@ -245,8 +245,8 @@ def two(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
             load_ = replace(point().load, concurrency=load, isl=one["params"]["isl"])
             metrics = {**point().metrics, "output_tok_s": 100.0 + one["params"]["seqs"] * (1 + number)}
             kept.write(replace(point(), id=one["address"], load=load_, metrics=metrics), [])
-    monkeypatch.setattr("remuda.client.http.connect", lambda: Host(found))
-    monkeypatch.setattr("remuda.client.http.looking", lambda **_: Host(found))
+    monkeypatch.setattr("remuda.cli.serve.sweep.connect", lambda: Host(found))
+    monkeypatch.setattr("remuda.cli.serve.sweep.looking", lambda **_: Host(found))
     return found
 
 
@@ -298,7 +298,7 @@ def test_sweeps_are_compared_where_parameters_and_load_are_the_same(capsys: pyte
 def test_a_sweep_of_which_nothing_is_measured_has_no_report(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("remuda.client.http.connect", lambda: Host({"a": points(capsys)}))
+    monkeypatch.setattr("remuda.cli.serve.sweep.connect", lambda: Host({"a": points(capsys)}))
     assert main(["sweep", "report", "a"]) == 3
     assert "nothing of sweep 'a' is measured yet\n  see how far it is: remuda sweep status a" in capsys.readouterr().err
     assert not (folder / "report.html").exists()
@@ -310,7 +310,7 @@ def test_a_search_is_known_once_stored_points_answer_it(
     (folder / "grid.yaml").write_text(RECIPE.replace(", concurrencies: [1, 4]", "").replace(", isl: [64, 128]", "")
                                       .replace("'{isl}'", "64"))  # fmt: skip
     one, _ = points(capsys, "--set", SEARCH)
-    assert (one["load"], one["state"], one["found"]) == ("largest c≤16", "new", "")
+    assert (one["load"], one["state"], one["found"]) == ("largest up to c=16", "new", "")
     hunt = search.hunt_of(one["search"][0], foreseen(*one["search"]))
     assert hunt.at(4) == Load(isl=64, osl=8, range_ratio=0.8, concurrency=4)
     kept = PointStore(state_paths().root / "bench")
@@ -327,6 +327,6 @@ def test_a_search_is_known_once_stored_points_answer_it(
     assert f"seqs=8: {now[0]['found']}" in capsys.readouterr().out
     for other in ("{slo: {ttft_p50: 100ms}, max: 16}", "{slo: {ttft_p50: 200ms}, max: 16, maximise: rate}"):
         assert points(capsys, "--set", f"benchmark.search={other}")[0]["state"] == "new"
-    monkeypatch.setattr("remuda.client.http.connect", lambda: Host({"g": points(capsys, "--set", SEARCH)}))
+    monkeypatch.setattr("remuda.cli.serve.sweep.connect", lambda: Host({"g": points(capsys, "--set", SEARCH)}))
     assert main(["sweep", "report", "g"]) == 0
     assert capsys.readouterr().err == "6 points, 6 drawn\n"

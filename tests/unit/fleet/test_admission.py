@@ -6,7 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from remuda.base.errors import Conflict, HostUnreachable, Rejected, RemudaError, TimedOut, Unavailable
 from remuda.fleet.admission import RELEASES, refusal, release_refusal, taken, version_of
+from remuda.fleet.client import PATIENCE_S, passes
+from remuda.fleet.link import Stranger
 from remuda.fleet.machine import kind_of, said
 from remuda.fleet.scontrol import seen
 from remuda.wire.fleet import Joining
@@ -108,3 +111,25 @@ def test_a_node_as_slurm_has_it(state: str, *, is_empty: bool, is_closed: bool) 
     node = seen(f"NodeName=n1 Arch=x86_64 State={state} ThreadsPerCore=1")
     assert (node.is_empty, node.is_closed) == (is_empty, is_closed)
     assert seen("").is_closed
+
+
+@pytest.mark.parametrize(
+    ("error", "first", "later", "resilient"),
+    [
+        (HostUnreachable("x"), True, True, True),
+        (Unavailable("x"), True, True, True),
+        (TimedOut("x"), True, True, True),
+        (Stranger("x"), False, True, True),
+        (Rejected("x"), False, False, True),
+        (RemudaError("x"), False, False, True),
+        (Conflict("x"), False, False, False),
+    ],
+)
+def test_after_which_errors_a_client_tries_again(
+    error: RemudaError, *, first: bool, later: bool, resilient: bool
+) -> None:
+    """Before it has joined, once it has, and once it has joined as a resilient one."""
+    assert passes(error, is_in=False, resilient=False, gone_s=1) == first
+    assert passes(error, is_in=True, resilient=False, gone_s=1) == later
+    assert not passes(error, is_in=True, resilient=False, gone_s=PATIENCE_S + 1)
+    assert passes(error, is_in=True, resilient=True, gone_s=9999) == resilient

@@ -38,7 +38,7 @@ class Head:
         self.paths.prepare()
         self.folder = allocation_dir(self.paths.workloads, TOKEN)
         self.folder.mkdir(parents=True, mode=0o700)
-        self.side = Carrying(self.paths)
+        self.side = Carrying(self.paths, list[Report]().append)
         self.says = f"RUNNING box {TOKEN}\n"
         self.code = 0
         script = self.paths.workloads / "train" / "train.sh"

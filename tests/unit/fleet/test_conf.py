@@ -36,7 +36,7 @@ def settings(text: str) -> dict[str, str]:
 
 def test_all_machines_read_the_same_and_each_its_own_directory() -> None:
     text = slurm_conf(FLEET)
-    read = settings(placed(text, Path("/srv/a/remuda/fleet"), "/opt/lib/slurm-wlm"))
+    read = settings(placed(text, Path("/srv/a/remuda/fleet"), "/opt/lib/slurm-wlm", "/bin/scontrol"))
     assert {key: read[key] for key in ("ClusterName", "SlurmctldHost", "SlurmctldPort", "SlurmdPort", "SlurmUser")} == {
         "ClusterName": "fleet", "SlurmctldHost": "head(10.0.0.1)", "SlurmctldPort": "8090", "SlurmdPort": "8092",
         "SlurmUser": "1000",
@@ -44,8 +44,8 @@ def test_all_machines_read_the_same_and_each_its_own_directory() -> None:
     assert read["AuthInfo"] == "socket=/srv/a/remuda/fleet/munge.sock"
     assert read["PluginDir"] == "/opt/lib/slurm-wlm"
     assert read["PartitionName"] == "fleet Nodes=ALL Default=YES State=UP MaxTime=INFINITE"
-    assert "PluginDir" not in placed(text, Path("/x"), "")
-    assert "@" not in placed(text, Path("/x"), "")
+    assert "PluginDir" not in placed(text, Path("/x"), "", "/bin/scontrol")
+    assert "@" not in placed(text, Path("/x"), "", "/bin/scontrol")
 
 
 @pytest.mark.parametrize(("lease_s", "timeout_s"), [(180.0, 300), (60.0, 120), (10.0, 45), (0.0, 300)])
@@ -128,6 +128,10 @@ def test_devices_are_as_many_as_gpus() -> None:
         ({"CPUTot": "8"}, "size"),
         ({"RealMemory": "63000"}, "size"),
         ({"NodeAddr": "10.0.0.12"}, "address"),
+        ({"State": "DOWN*+DYNAMIC_NORM"}, "silent"),
+        ({"State": "DOWN+DYNAMIC_NORM+NOT_RESPONDING"}, "silent"),
+        ({"State": "DOWN+DYNAMIC_NORM"}, ""),
+        ({"State": "IDLE*+DYNAMIC_NORM"}, ""),
         ({"NodeAddr": "10.0.0.12", "Gres": "(null)"}, "gpus"),
     ],
 )

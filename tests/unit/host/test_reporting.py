@@ -31,6 +31,14 @@ def test_without_a_cluster_nothing_is_opened_to_others(monkeypatch: pytest.Monke
     assert reporting.report_host() == "127.0.0.1"
 
 
+def test_in_a_pod_it_is_the_address_of_the_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REMUDA_REPORT_HOST", raising=False)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.9")
+    assert reporting.report_host() == "127.0.0.1"
+    monkeypatch.setattr(reporting, "towards", lambda host: f"towards {host}")
+    assert reporting.report_host() == "towards 127.0.0.9"
+
+
 def test_a_controller_that_does_not_answer_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REMUDA_REPORT_HOST", raising=False)
     monkeypatch.setattr("shutil.which", lambda _, path: "/bin/false")

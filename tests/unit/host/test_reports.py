@@ -84,6 +84,16 @@ class Line:
             return True
 
 
+async def test_it_listens_where_it_did_if_nobody_else_does() -> None:
+    first, second, third = (ReportServer(SECRET, lambda _: None) for _ in range(3))
+    port = await first.start()
+    assert await second.start(port=port) != port
+    await first.stop()
+    assert await third.start(port=port) == port
+    for one in (second, third):
+        await one.stop()
+
+
 def report(seq: int = 1, token: str = TOKEN) -> Report:
     return Report(token=token, attempt=1, seq=seq, at=1.0, state="ready")
 

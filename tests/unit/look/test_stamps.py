@@ -24,6 +24,11 @@ def facts(tmp_path: Path) -> Looked:
     return Looked(StatePaths(tmp_path / "home"), never, (None, {}))
 
 
+def the_next(command: Looked) -> Looked:
+    """Each command looks once."""
+    return Looked(command.paths, command.slurm, command.said)
+
+
 def write(path: Path, text: str, at: int = 7) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
@@ -53,7 +58,8 @@ def test_a_module_is_what_is_installed_and_not_that_it_was_imported(facts: Looke
     assert [name for name, *_ in first] == ["__init__.py", "vllm-1.dist-info"]
     write(site / "vllm/__pycache__/__init__.pyc", "1")
     write(site / "other/__init__.py", "1")
-    assert facts.stamp(python, "vllm") == first
+    assert the_next(facts).stamp(python, "vllm") == first
     write(site / "vllm/__init__.py", "2", 9)
-    assert facts.stamp(python, "vllm") != first
+    assert facts.stamp(python, "vllm") == first
+    assert the_next(facts).stamp(python, "vllm") != first
     assert facts.stamp(python, "sglang") == []

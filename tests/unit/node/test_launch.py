@@ -100,6 +100,13 @@ def test_a_machine_is_called_by_its_name_where_the_host_tells_no_way(tmp_path: P
     assert own_address(str(file)) == os.uname().nodename
 
 
+def test_a_machine_that_is_told_its_address_is_reached_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMUDA_ADDRESS", "10.0.0.7")
+    spec = replace(SPEC, bind_host="0.0.0.0", host_file=str(tmp_path / "host.json"))
+    assert url(spec, 8001) == "http://10.0.0.7:8001"
+    assert url(replace(spec, bind_host="127.0.0.1"), 8001) == "http://127.0.0.1:8001"
+
+
 def test_a_machine_is_reached_by_its_address_towards_the_host(tmp_path: Path) -> None:
     """Every machine reaches an address of its own from that very address."""
     own = ""

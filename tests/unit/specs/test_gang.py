@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 HEAD = "kind: gang\nranks: 4\n"
 GOOD = f"{HEAD}script: train.py\n"
 APART = "ranks on Kubernetes share no files: they need a `rendezvous` in an object store"
-OBJECTS = "set it to a URL that begins with s3://, gs:// or az://"
+OBJECTS = "set it to a URL that begins with s3://, gs:// or az://, or to none where they do not meet"
 
 
 def load(text: str) -> GangSpec:

@@ -263,6 +263,12 @@ def act(entry: CampaignItemRow, step: Step, life: dict[str, Any], now: float) ->
     return replace(entry, state=state, since=now, outcome=step.outcome, reason=step.reason)
 
 
+def test_who_is_held_gives_its_place_to_the_next() -> None:
+    rows = [row("a"), row("b"), row("c")]
+    held = {"a": RowSeen(is_held=True), "b": RowSeen()}
+    assert [action.name for action in due(rows, held, 1, 0.0)] == ["b"]
+
+
 def test_ten_thousand_rows_cost_little() -> None:
     rows = [row(f"r{n}", OVER, outcome=DONE) for n in range(9_990)] + [row(f"w{n}") for n in range(10)]
     began = time.perf_counter()

@@ -75,6 +75,15 @@ def test_what_a_backend_says_of_what_runs_is_told_as_long_as_it_says_so() -> Non
     assert facts.observed(told, group(), RUNS, NOW).reason == told.reason
 
 
+def test_who_should_have_reported_says_why_it_may_not_have() -> None:
+    seen = replace(RUNS, mute="pods do not reach the host", unread=True)
+    server, script = group(), group().model_copy(update={"probe": None})
+    assert facts.observed(BASE, server, seen, NOW).reason == "pods do not reach the host"
+    assert facts.observed(BASE, script, seen, NOW).phase is Phase.READY, "it is taken for that"
+    heard = facts.reported(BASE, report(TOKEN, "starting", 1), NOW)
+    assert facts.observed(heard, server, seen, NOW).reason == heard.reason
+
+
 def test_failures_back_off_and_end() -> None:
     rule = Replace(max_failures=3, backoff_initial_s=10, backoff_max_s=60)
     task = in_phase(Phase.READY, ready_since=NOW - 1)

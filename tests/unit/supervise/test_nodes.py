@@ -18,7 +18,7 @@ from remuda.plan.model import Failover
 from remuda.store.rows import Evidence
 from remuda.supervise.explain import explain
 from remuda.supervise.failures.ledger import BAN
-from remuda.supervise.model import AVOIDS_ALL, Phase
+from remuda.supervise.model import AVOIDS_ALL, AVOIDS_BANS, AVOIDS_NOTHING, Phase
 from remuda.wire.fault import Fault
 
 
@@ -56,6 +56,65 @@ async def test_a_cluster_that_does_not_answer_leaves_the_evidence_alone(bed: Bed
     await bed.go(5)
     assert bed.backend.requests[only(bed).token].exclude_nodes == ()
     assert [line.reason for line in bed.story() if line.kind == "nodes"][1:] == ["script: no node is avoided any more"]
+
+
+def banned(bed: Bed, *nodes: str, until: float = 4e9) -> None:
+    bed.journal.record(evidence=[Evidence(node, 0.0, BAN, cluster="fake", expires_at=until) for node in nodes])
+
+
+async def waiting(bed: Bed) -> str:
+    """A script that is pending and avoids what is banned; its token."""
+    bed.backend.features |= {Feature.EXCLUDE_NODES}
+    bed.backend.starts_at_once = False
+    bed.up(script())
+    await bed.go(20)
+    assert bed.phases() == [Phase.PENDING]
+    return only(bed).token
+
+
+async def test_what_waits_gets_the_nodes_that_need_not_be_avoided_any_more(bed: Bed) -> None:
+    banned(bed, "n1", "n2")
+    token = await waiting(bed)
+    assert (bed.backend.requests[token].exclude_nodes, bed.backend.count("amend")) == (("n1", "n2"), 0)
+    bed.journal.unban("n1", cluster="fake", now=bed.clock.now())
+    banned(bed, "n3")
+    await bed.go(20)
+    assert bed.backend.requests[token].exclude_nodes == ("n2", "n3")
+    assert (bed.backend.count("amend"), only(bed).avoids) == (1, AVOIDS_BANS)
+    for node in ("n2", "n3"):
+        bed.journal.unban(node, cluster="fake", now=bed.clock.now())
+    await bed.go(20)
+    assert (bed.backend.requests[token].exclude_nodes, only(bed).avoids) == ((), AVOIDS_NOTHING)
+    await bed.go(60)
+    assert (bed.backend.count("amend"), only(bed).attempt, only(bed).token) == (2, 1, token)
+    assert [line.reason for line in bed.story() if line.kind == "nodes"][-1] == "script: no node is avoided any more"
+
+
+@pytest.mark.parametrize("trouble", ["silence", "another host", "killed"])
+async def test_what_waits_is_told_again_by_whoever_comes_next(bed: Bed, trouble: str) -> None:
+    banned(bed, "n1")
+    token = await waiting(bed)
+    bed.journal.unban("n1", cluster="fake", now=bed.clock.now())
+    if trouble == "silence":
+        bed.backend.silent = {"amend"}
+        await bed.go(20)
+        assert only(bed).avoids == AVOIDS_BANS, "it may avoid it still"
+        bed.backend.silent = set()
+    elif trouble == "killed":
+
+        def kill(verb: str) -> None:
+            if verb == "after amend":
+                raise Killed
+
+        bed.backend.hook = kill
+        with pytest.raises(Killed):
+            await bed.go(20)
+        bed.backend.hook = lambda _: None
+    if trouble != "silence":
+        bed.new_host()
+    await bed.go(20)
+    assert (bed.backend.requests[token].exclude_nodes, only(bed).avoids) == ((), AVOIDS_NOTHING)
+    assert len(bed.backend.made) == 1
 
 
 async def test_nobody_is_asked_about_nodes_without_evidence_or_without_the_means(bed: Bed) -> None:

@@ -356,13 +356,12 @@ class KubernetesBackend:
         jobs, pods = await asyncio.gather(
             *(client.list(kind, selector(labels_of(self.site))) for kind in ("jobs", "pods"))
         )
-        look, seen = Seen(jobs, pods), dict[str, Observed]()
-        for handle in handles:
-            seen[handle.token] = self._observed(handle, look)
+        look, mute = Seen(jobs, pods), await asyncio.to_thread(reports_to, self.site)
+        seen = {handle.token: self._observed(handle, look, mute) for handle in handles}
         await asyncio.gather(*(self._kept(client, look, token, one) for token, one in seen.items()))
         return {token: self._with_evidence(token, one) for token, one in seen.items()}
 
-    def _observed(self, handle: Handle, look: Seen) -> Observed:
+    def _observed(self, handle: Handle, look: Seen, mute: str = "") -> Observed:
         name = job_name(handle.token)
         job = look.jobs.get(name)
         if job is not None and not self._is_ours(job, handle.token):
@@ -370,7 +369,7 @@ class KubernetesBackend:
         seen = observed(name, job, look.pod(name), partial(self._last_word, handle.token)) or self._unknown(handle)
         if seen.native_state == "Running":
             is_new = 0 <= time.time() - seen.started_at < _REPORTS_S
-            seen = replace(seen, unread=False) if is_new else replace(seen, mute=reports_to(self.site))
+            seen = replace(seen, unread=False) if is_new else replace(seen, mute=mute)
         return self._turns.counted(handle.token, seen)
 
     def _last_word(self, token: str, message: str) -> ExitRecord | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections import Counter
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from io import BytesIO
@@ -97,8 +98,8 @@ class Keeper:
     def __init__(self, files: Left) -> None:
         self._files = files
         self._locks: dict[str, asyncio.Lock] = {}
-        self._followed: set[str] = set()
-        """Tokens whose lock is held for long: their output comes by itself."""
+        self._followed: Counter[str] = Counter()
+        """Tokens whose lock is held for long, or will be next: their output comes by itself."""
         self._followers: dict[str, asyncio.Task[None]] = {}
 
     async def fetch(
@@ -109,30 +110,34 @@ class Keeper:
         Raises:
             RemudaError: it cannot be had now.
         """
-        if token in self._followed and not follow:
+        if self._followed[token] and not follow:
             return
-        async with self._locks.setdefault(token, asyncio.Lock()):
-            folder, name, uid = Path(self._files.folder(token)), pod["metadata"]["name"], pod["metadata"]["uid"]
-            try:
-                make_private(folder, below=self._files.workloads)
-            except OSError as error:
-                raise BackendUnreachable(f"cannot write the output of {token}: {error}") from error
-            place, log = _read(folder / AT, uid), CappedFile(folder / LOG, _MAX_BYTES)
-            if follow:
-                self._followed.add(token)
-            try:
-                async with aclosing(
-                    client.log(name, container=CONTAINER, since=place.asked(), follow=follow)
-                ) as blocks:
-                    async for block in blocks:
-                        if here is not None:
-                            here.set()
-                        if news := place.new(block):
-                            log.append(news)
-                            _write(folder / AT, place)
-            finally:
-                self._followed.discard(token)
-                log.close()
+        self._followed[token] += follow
+        try:
+            async with self._locks.setdefault(token, asyncio.Lock()):
+                await self._fetch(client, pod, token, follow, here)
+        finally:
+            self._followed[token] -= follow
+
+    async def _fetch(
+        self, client: KubernetesClient, pod: Doc, token: str, follow: bool, here: asyncio.Event | None
+    ) -> None:
+        folder, name, uid = Path(self._files.folder(token)), pod["metadata"]["name"], pod["metadata"]["uid"]
+        try:
+            make_private(folder, below=self._files.workloads)
+        except OSError as error:
+            raise BackendUnreachable(f"cannot write the output of {token}: {error}") from error
+        place, log = _read(folder / AT, uid), CappedFile(folder / LOG, _MAX_BYTES)
+        try:
+            async with aclosing(client.log(name, container=CONTAINER, since=place.asked(), follow=follow)) as blocks:
+                async for block in blocks:
+                    if here is not None:
+                        here.set()
+                    if news := place.new(block):
+                        log.append(news)
+                        _write(folder / AT, place)
+        finally:
+            log.close()
 
     async def follow(self, client: KubernetesClient, pod: Doc, token: str) -> None:
         """Have its output followed beside what goes on; returns when that has begun."""
@@ -157,6 +162,7 @@ class Keeper:
 
     def forget(self, tokens: set[str]) -> None:
         """Drop what is known of others."""
+        self._followed = +self._followed
         for token in self._followers.keys() - tokens:
             if self._followers[token].done():
                 del self._followers[token]

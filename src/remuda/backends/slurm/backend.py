@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -40,7 +41,7 @@ from remuda.base.errors import BackendUnreachable, Impossible, Rejected, RemudaE
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from remuda.backends.slurm.parsing.parse import AccountLine, JobDetail, QueueLine
+    from remuda.backends.slurm.parsing.parse import AccountLine, QueueLine
     from remuda.wire.place import Place
 
 
@@ -208,6 +209,19 @@ class SlurmBackend:
                     found[token] = Handle(token, min(ids, key=lambda text: int(text.split("_")[0])))
         return found
 
+    async def amend(self, waiting: Mapping[Handle, Rendered]) -> None:
+        """Let pending jobs avoid the nodes that `--exclude` names now.
+
+        Raises:
+            BackendUnreachable: no answer, or some were not changed.
+        """
+        jobs: dict[str, set[str]] = defaultdict(set)
+        for handle, rendered in waiting.items():
+            said = [word.partition("=")[2] for word in rendered.argv if word.startswith("--exclude=")]
+            jobs[said[-1] if said else ""].add(handle.native)
+        for nodes, ids in jobs.items():
+            await self.client.exclude(sorted(ids), nodes)
+
     # --- observing ---------------------------------------------------------------------------------------------------
 
     async def observe(self, handles: Sequence[Handle]) -> Mapping[str, Observed]:
@@ -219,7 +233,7 @@ class SlurmBackend:
         """
         self._just_held.clear()  # an id is only as good as the look that told it
         queue = Queue(await self.client.queue())
-        self.hurry_s = self._pace.looked(lived(self._clock), self.client.look_s)
+        self.hurry_s = self._pace.looked(lived(self._clock))
         seen: dict[str, Observed] = {}
         ended: dict[Handle, QueueLine] = {}
         missing: list[Handle] = []
@@ -265,7 +279,7 @@ class SlurmBackend:
         asked = list(dict.fromkeys(handle.native for handle in missing if handle.native))
         asked += [line.job_id for line in over.values() if line.state == "CANCELLED"]
         accounts, is_silent = await self._accounts(asked)
-        details = await self._details(list(dict.fromkeys(line.job_id for line in unclear)))
+        details = await self.client.details(list(dict.fromkeys(line.job_id for line in unclear)))
         for handle, line in over.items():
             account = accounts.get(line.job_id)
             claimed_at = self.files.claimed_at(handle.token)
@@ -305,9 +319,6 @@ class SlurmBackend:
         except BackendUnreachable:
             return {}, True
 
-    async def _details(self, ids: Sequence[str]) -> dict[str, JobDetail]:
-        return await self.client.details(ids) if ids else {}
-
     async def _requeued(self, seen: Mapping[str, Observed]) -> dict[str, Observed]:
         """Pending allocations that ran before: how often Slurm has put them back into its queue."""
         waiting = {
@@ -318,7 +329,7 @@ class SlurmBackend:
         # Its own script says it only when it has begun again, so what was heard while it waited is kept.
         self._requeues = {token: count for token, count in self._requeues.items() if token in seen}
         self._asked &= waiting.keys()
-        details = await self._details([waiting[token].native for token in waiting if token not in self._asked])
+        details = await self.client.details([waiting[token].native for token in waiting if token not in self._asked])
         for token, answer in waiting.items():
             # Slurm counts it a moment after the job is pending again.
             if answer.native in details and details[answer.native].restarts > self._requeues.get(token, 0):

@@ -27,7 +27,7 @@ from remuda.backends.slurm.parsing.reasons import is_permanent, is_silence, refu
 from remuda.base.errors import BackendUnreachable, Impossible, Rejected, RemudaError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 _CLUSTER_FRESH_S = 10.0
 _ACCOUNTING_ASKED_AGAIN_S = 600.0
@@ -53,8 +53,6 @@ class SlurmClient:
 
     def __init__(self, commands: Commands | None = None, *, gap_s: float = 0.5) -> None:
         self.commands = commands or Commands()
-        self.look_s = 0.0
-        """What the last look at the queue took."""
         self._gap_s = gap_s
         self._looked_at = float("-inf")
         self._next_look: asyncio.Future[list[QueueLine]] | None = None
@@ -82,14 +80,13 @@ class SlurmClient:
     async def _look(self) -> list[QueueLine]:
         async with self._gate:
             await asyncio.sleep(max(0.0, self._looked_at + self._gap_s - time.monotonic()))
-            self._next_look, began = None, time.monotonic()
+            self._next_look = None
             try:
                 text = await self.commands.ask(
                     ("squeue", "-h", "-r", "-t", "all", "-u", str(os.getuid()), "-o", SQUEUE_FORMAT)
                 )
             finally:
                 self._looked_at = time.monotonic()
-                self.look_s = self._looked_at - began
         return parse_squeue(text)
 
     async def accounts(self, ids: Sequence[str] = (), names: Iterable[str] = ()) -> dict[str, AccountLine] | None:
@@ -159,10 +156,18 @@ class SlurmClient:
         Raises:
             BackendUnreachable: no answer, or some were not released.
         """
-        words = compress_ids(ids)
-        for begin in range(0, len(words), _IDS_PER_CALL):
-            answer = await self.commands.run(("scontrol", "release", ",".join(words[begin : begin + _IDS_PER_CALL])))
-            self._check(answer, "scontrol")
+        for some in _in_calls(ids):
+            self._check(await self.commands.run(("scontrol", "release", some)), "scontrol")
+
+    async def exclude(self, ids: Sequence[str], nodes: str) -> None:
+        """Let pending jobs avoid a list of nodes, and no others. Ids that have gone, or run, are fine.
+
+        Raises:
+            BackendUnreachable: no answer, or some were not changed.
+        """
+        for some in _in_calls(ids):
+            words = (f"jobid={some}", f"excnodelist={nodes}")
+            self._check(await self.commands.run(("scontrol", "update", *words)), "scontrol")
 
     async def cancel(self, name: str, job_id: str = "") -> None:
         """End the user's jobs of that name, or the one with that id if it has that name. Absent is fine.
@@ -175,23 +180,14 @@ class SlurmClient:
         """
         await self._scancel((), name, job_id)
 
-    async def terminate(self, name: str, job_id: str) -> None:
-        """Send SIGTERM to the script of a job that runs, and to nothing else of it. For names see `cancel`.
-
-        Never for a pending job: then scancel tries for minutes.
-
-        Raises:
-            BackendUnreachable: no answer.
-        """
-        await self._scancel(TERMINATE, name, job_id)
-
     async def _scancel(self, options: tuple[str, ...], name: str, job_id: str) -> None:
         named = (f"--name={name}",) if not job_id else (job_id,) if "_" in job_id else (f"--name={name}", job_id)
         self._check(await self.commands.run(("scancel", *options, *named)), "scancel")
 
     async def end(self, lines: Sequence[QueueLine], *, politely: bool) -> dict[str, Exception]:
-        """`cancel`, or `terminate`, jobs that the queue has just shown: one call for each thousand.
+        """End jobs that the queue has just shown: one call for each thousand.
 
+        Politely: SIGTERM to the script of each, and nothing else of it. Never a pending one: scancel tries for minutes.
         Several are named by their ids alone, because scancel takes one name only.
 
         Returns:
@@ -237,3 +233,9 @@ class SlurmClient:
         if command == "scancel" and answer.code in _GONE_CODES and not answer.err.strip():
             return
         raise BackendUnreachable(f"{command} failed: {said_by(answer.err) or f'code {answer.code}'}")
+
+
+def _in_calls(ids: Sequence[str]) -> Iterator[str]:
+    """Lists of jobs as `scontrol` takes them, each of a bearable length."""
+    words = compress_ids(ids)
+    return (",".join(words[begin : begin + _IDS_PER_CALL]) for begin in range(0, len(words), _IDS_PER_CALL))

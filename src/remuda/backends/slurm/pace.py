@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 SOON_S = 0.5
-BURST = 6
+BURST = 6.0
 """Looks that may come soon after each other, once nothing has been asked for a while."""
-_IDLE = 5.0
-"""The controller is left alone for so many times what its last answer took."""
 
 
 class Pace:
@@ -17,14 +15,11 @@ class Pace:
     """
 
     def __init__(self, usual_s: float) -> None:
-        self._usual_s = usual_s
-        self._saved = float(BURST)
-        self._looked_at = float("-inf")
+        self._usual_s, self._saved, self._looked_at = usual_s, BURST, float("-inf")
 
-    def looked(self, now: float, took_s: float) -> float:
-        """Take in a look that took so long; seconds until the next."""
-        passed, self._looked_at = now - self._looked_at, now
-        if self._usual_s <= SOON_S:
-            return self._usual_s
-        self._saved = min(float(BURST), self._saved + max(0.0, passed) / self._usual_s) - 1.0
-        return self._usual_s if self._saved < 1.0 else min(self._usual_s, max(SOON_S, _IDLE * took_s))
+    def looked(self, now: float) -> float:
+        """Take in a look; seconds until the next."""
+        if self._usual_s > SOON_S:
+            self._saved = min(BURST, self._saved + max(0.0, now - self._looked_at) / self._usual_s) - 1.0
+        self._looked_at = now
+        return self._usual_s if self._saved < 1.0 else min(self._usual_s, SOON_S)

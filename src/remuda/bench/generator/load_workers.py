@@ -82,6 +82,8 @@ class LoadProgress:
     rows: list[RequestRow] = field(default_factory=list)
     """Measured ones that have ended."""
     is_warming: bool = True
+    line: str = ""
+    """What is said in place of these numbers."""
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,8 @@ WORSE: Final = "worse"
 SAME: Final = "no difference"
 UNKNOWN: Final = "cannot tell"
 
+PARAMETERS: Final = "parameters"
+"""Key of `meta`: what the recipe of a point of a sweep has in place of placeholders."""
 FLOOR: Final = 0.03
 #: Repeats on each side from which they speak for themselves.
 REPEATS: Final = 3
@@ -123,18 +125,8 @@ class Comparison:
         }  # fmt: skip
 
 
-def compare(
-    a: Sequence[Point], b: Sequence[Point], floor: float = FLOOR, *, with_invalid: bool = False,
-    words: Mapping[str, str] | None = None,
-) -> Comparison:  # fmt: skip
-    """Compare two sets of points, load by load.
-
-    Args:
-        a: points.
-        b: points.
-        floor: share below which nothing is called a difference.
-        with_invalid: compare invalid ones, too.
-        words: id of a point -> parameters of its sweep: only points of the same ones are compared.
+def compare(a: Sequence[Point], b: Sequence[Point], floor: float = FLOOR, *, with_invalid: bool = False) -> Comparison:
+    """Compare two sets of points, load by load; those of sweeps where their parameters are the same, too.
 
     Raises:
         InputError: a point does not count, or no load is on both sides.
@@ -146,35 +138,33 @@ def compare(
             f"these points are invalid, so a comparison with them means nothing: {names}",
             hint="measure them again; to see the numbers all the same: --allow-invalid",
         )
-    words = words or {}
-    ours, theirs = _by_load(a, words), _by_load(b, words)
+    ours, theirs = _by_load(a), _by_load(b)
     if len(ours) == len(theirs) == 1:
         (one,), (other,) = ours.values(), theirs.values()
-        return Comparison(floor, (_pair(one, other, floor, words),))
+        return Comparison(floor, (_pair(one, other, floor),))
     both = [one for one in ours if one in theirs]
     if not both:
         hint = "name one point on each side to compare different loads"
         raise InputError("A and B have no load in common", hint=hint)
-    alone = [f"A {_label(ours[one][0], words)}" for one in ours if one not in theirs]
-    alone += [f"B {_label(theirs[one][0], words)}" for one in theirs if one not in ours]
-    return Comparison(floor, tuple(_pair(ours[one], theirs[one], floor, words) for one in both), tuple(alone))
+    alone = [f"A {_label(ours[one][0])}" for one in ours if one not in theirs]
+    alone += [f"B {_label(theirs[one][0])}" for one in theirs if one not in ours]
+    return Comparison(floor, tuple(_pair(ours[one], theirs[one], floor) for one in both), tuple(alone))
 
 
-def _label(point: Point, words: Mapping[str, str]) -> str:
-    return f"{words.get(point.id, '')} {point.load.label}".strip()
+def _label(point: Point) -> str:
+    return f"{point.meta.get(PARAMETERS, '')} {point.load.label}".strip()
 
 
-def _by_load(points: Sequence[Point], words: Mapping[str, str]) -> dict[tuple[str, Load], list[Point]]:
+def _by_load(points: Sequence[Point]) -> dict[tuple[str, Load], list[Point]]:
     """Repeats of a load belong together, also under another seed."""
     found: dict[tuple[str, Load], list[Point]] = defaultdict(list)
-    order = {name: place for place, name in enumerate(words)}
-    for _, point in sorted({(order.get(point.id, 0), point.id, point.repeat): point for point in points}.items()):
-        found[words.get(point.id, ""), replace(point.load, seed=0)].append(point)
+    for point in {(point.id, point.repeat): point for point in points}.values():
+        found[point.meta.get(PARAMETERS, ""), replace(point.load, seed=0)].append(point)
     return found
 
 
-def _pair(a: Sequence[Point], b: Sequence[Point], floor: float, words: Mapping[str, str]) -> Pair:
-    labels = list(dict.fromkeys(_label(point, words) for point in (a[0], b[0])))
+def _pair(a: Sequence[Point], b: Sequence[Point], floor: float) -> Pair:
+    labels = list(dict.fromkeys(_label(point) for point in (a[0], b[0])))
     found = [one for metric in METRICS if (one := difference(metric, a, b, floor)) is not None]
     return Pair(" / ".join(labels), tuple(a), tuple(b), tuple(differing(a, b)), tuple(found))
 

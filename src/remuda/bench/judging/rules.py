@@ -129,11 +129,17 @@ def _errors(seen: RuleInputs) -> Check:
     text = f"{len(failed)} of {show_counted(len(seen.rows), 'request')} failed"
     if resent:
         text += f", and {resent} were sent again, as the server dropped them on connections that it had kept"
+    hint = "find out why: what is left is faster than the whole"
+    return failures(text, share, [row.error for row in failed], seen.thresholds, hint)
+
+
+def failures(text: str, share: float, errors: Sequence[str], limits: Mapping[str, float], hint: str) -> Check:
+    """Rule V2 of a share that failed, with the most frequent of its errors."""
     text += f" ({percent(share)})"
-    for words, count in Counter(row.error for row in failed).most_common(1):
+    for words, count in Counter(errors).most_common(1):
         text += f"; {count}: {words}"
-    state = INVALID if share > seen.limit("V2.invalid") else SUSPECT if share > seen.limit("V2.suspect") else OK
-    return Check("V2", state, text, "find out why: what is left is faster than the whole")
+    state = INVALID if share > limits["V2.invalid"] else SUSPECT if share > limits["V2.suspect"] else OK
+    return Check("V2", state, text, hint)
 
 
 def _wrong_length(seen: RuleInputs) -> Check:

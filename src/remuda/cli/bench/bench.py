@@ -95,7 +95,7 @@ def _run(file: Path | None, options: dict[str, Any]) -> int:
     from remuda.client.bench.job import exit_code
 
     kept = control.store()
-    plan = control.plan(control.read(file, overrides(options)), say)
+    plan = control.plan(control.read(file, _overrides(options)), say)
     if options["detach"] or options["dry_run"]:
         return _detach(plan, options)
     found: list[Measured] = []
@@ -132,18 +132,18 @@ def _detach(plan: BenchPlan, options: dict[str, Any]) -> int:
     folder = job_folders.JobFolder(state_paths(), job_folders.new_id(f"bench-{spec.name or 'endpoint'}"))
     file = drivers.endpoint_file(place) if place else ""
     files = job.files(plan, endpoint_file=file, **_allowed(options))
-    sent = drivers.driver(folder, files, [source.key_env for source in plan.sources], place)
+    keys = [source.key_env for source in plan.sources] + ([spec.hub_token.env] if spec.hub_token else [])
+    sent = drivers.driver(folder, files, keys, place)
     answer = planning.answered([sent.plan], dry_run=options["dry_run"])
     if plans.tell(answer, dry_run=options["dry_run"], as_json=options["as_json"]):
         return 0
-    what = f"{len(plan.loads)} loads on {plan.sources[0].base}"
+    what = f"{', '.join(spec.tasks) or f'{len(plan.loads)} loads'} on {plan.sources[0].base}"
     folder.begin("benchmark", what, spec.name, place.swarm.backend if place else "local")
     drivers.send(connect(), folder, sent)
     return left(folder, place)
 
 
-def overrides(options: dict[str, Any]) -> list[Override]:
-    """What was typed, as fields of a benchmark's document."""
+def _overrides(options: dict[str, Any]) -> list[Override]:
     from remuda.base.errors import InputError
     from remuda.cli import typed
     from remuda.specs.reading.resolve import Override
@@ -160,8 +160,8 @@ def overrides(options: dict[str, Any]) -> list[Override]:
             found.append(Override(key, dict(item.split("=", 1) for item in value), flag))
         elif key == "no_stream":
             found.append(Override("stream", value=False, origin="--no-stream"))
-        elif key == "api_key_env":
-            found.append(Override("api_key", {"env": value}, flag))
+        elif key in ("api_key_env", "hub_token_env"):
+            found.append(Override(key.removesuffix("_env"), {"env": value}, flag))
         elif key == "extra_body":
             found.append(Override(key, typed.json_object(value, flag), flag))
         else:
@@ -182,6 +182,8 @@ def _progress() -> Iterator[Callable[[Load, LoadProgress], None]]:
 def _live_line(load: Load, live: LoadProgress) -> str:
     from remuda.bench.perform import progress
 
+    if live.line:
+        return f"{load.label}: {live.line}" if load.concurrency else live.line
     if live.is_warming:
         return f"{load.label}: warming up"
     numbers = progress(live, live.rows[-100:])
@@ -240,7 +242,7 @@ def _verdict(point: Point) -> str:
 def _tell(one: Measured) -> None:
     """One line when a point is there: a long benchmark is not silent."""
     stored = " (stored result; --again measures it again)" if one.is_stored else ""
-    say(f"{one.point.load.label}: {_verdict(one.point)}{stored}")
+    say(f"{one.point.label}: {_verdict(one.point)}{stored}")
 
 
 def _show_table(found: Sequence[Measured], *, as_json: bool) -> None:
@@ -250,8 +252,12 @@ def _show_table(found: Sequence[Measured], *, as_json: bool) -> None:
         print_json(control.to_json(found))
         return
     points = [one.point for one in found]
-    columns, rows = _rows(points)
-    table(columns, rows, empty="nothing was measured")
+    if points and all(point.accuracy for point in points):
+        for point in points:
+            accuracy.tell(point)
+    else:
+        columns, rows = _rows(points)
+        table(columns, rows, empty="nothing was measured")
     for point in points:
         for line in _reasons(point):
             echo(line)
@@ -341,7 +347,7 @@ def show(point: str, as_json: bool) -> None:
 
 
 bench.add_command(search.command(_load_options, _HEADINGS))
-bench.add_command(accuracy.accuracy)
+bench.add_command(accuracy.command(_run))
 bench.add_command(bench_files.export)
 bench.add_command(bench_files.import_)
 bench.add_command(compare)

@@ -55,12 +55,12 @@ def command(load_options: Callable[[Any], Any], headings: Mapping[str, str]) -> 
 
 def _run(file: Path | None, options: dict[str, Any], maximise: str, low: float, high: float) -> int:
     from remuda.base.errors import Interrupted
-    from remuda.cli.bench.bench import _progress, _tell, overrides
+    from remuda.cli.bench.bench import _overrides, _progress, _tell
     from remuda.client.bench import benchmarks as control
     from remuda.client.bench import search as bench_search
 
     kept = control.store()
-    loaded = control.read(file, overrides(options))
+    loaded = control.read(file, _overrides(options))
     hunt = bench_search.plan(loaded, say, maximise=maximise, low=low, high=high)
     say(bench_search.forecast(hunt))
     tried: list[Measured] = []

@@ -119,5 +119,6 @@ def fleet_line(view: dict[str, Any]) -> str:
     """A fleet in one line; empty without one."""
     if not view:
         return ""
-    nodes = show_counted(len(view["nodes"]), "node")
-    return view["trouble"] or f"head at {view['address']}:{view['port']}, clients at port {view['http_port']}, {nodes}"
+    ill = [f"{one['name']}: {one['problems'][0]}" for one in view["nodes"] if one["problems"]]
+    said = f"fleet at {view['address']}:{view['port']}: {show_counted(len(view['nodes']), 'node')}"
+    return view["trouble"] or "; ".join([said, *ill[:3], *(["see remuda health"] if ill else [])])

@@ -144,6 +144,20 @@ def unban(words: tuple[str, ...], node: str, backend: str, as_json: bool) -> Non
     say(f"{', '.join(ended)}: no ban any more")
 
 
+@nodes.command(epilog=examples("remuda nodes lost gpu-box-2"))
+@click.argument("name", metavar="NODE")
+@click.option("--force", is_flag=True, help="Believe it even of a machine that was just heard.")
+def lost(name: str, force: bool) -> None:
+    """Say that a machine of the fleet is off: what ran there starts elsewhere, without the wait for its silence.
+
+    Of a machine that is only cut off this is wrong: two copies would write. It works again as soon as it is back.
+    """
+    from remuda.client.http import connect
+
+    connect().call("POST", f"/fleet/nodes/{name}/lost", query={"force": force})
+    say(f"{name} is taken for off; what ran there starts elsewhere")
+
+
 @nodes.command()
 @click.argument("name", metavar="NODE")
 @click.option("-n", "--lines", "limit", type=click.IntRange(1, 10000), default=100, show_default=True,

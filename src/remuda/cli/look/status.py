@@ -14,6 +14,7 @@ from remuda.base.ids import api_path
 from remuda.base.text import clean_json
 from remuda.base.units import show_count, show_duration
 from remuda.cli import taskview
+from remuda.cli.fleet.head import fleet_line
 from remuda.cli.lazy import examples, named
 from remuda.cli.show import age, echo, is_terminal, looked, pairs, print_json, prose, say, style_of, table
 
@@ -34,11 +35,12 @@ def status(name: str | None, everything: bool, watch: bool, as_json: bool) -> No
     client = looking()
     get = partial(reconnect.get, client) if watch else client.get
     path = "/workloads" if name is None else api_path(name)
-    seen, note, at = None, "", 0.0
+    seen, notes, at = None, [""], 0.0
     for is_news in mirror.ticks(client, None if name is None else {name}, _AGES_S) if watch else [True]:
         at, before = time.time(), at
         if is_news:
-            seen, note = get(path, everything=str(everything).lower(), fresh="true"), get("/host").get("note", "")
+            seen, host = get(path, everything=str(everything).lower(), fresh="true"), get("/host")
+            notes = [host.get("note", ""), fleet_line(host.get("fleet") or {}) if name is None else ""]
         elif seen is None or as_json or not is_terminal():
             continue
         elif name is not None:
@@ -50,7 +52,7 @@ def status(name: str | None, everything: bool, watch: bool, as_json: bool) -> No
             print_json(seen)
         else:
             show_workload(seen) if name is not None else show_list(seen)
-        if note:
+        for note in filter(None, notes):
             say(note)
 
 

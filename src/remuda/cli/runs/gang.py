@@ -44,7 +44,7 @@ _how = together(
 @click.option("-n", "--ranks", type=click.IntRange(min=1), required=True, help="Number of ranks.")
 @click.option("--gpus", type=click.IntRange(min=0), default=0, show_default=True, help="GPUs of each rank.")
 @click.option("--rendezvous", default="", metavar="URL",
-              help="URL where ranks meet (default: a folder of the gang; on Kubernetes there is none).")  # fmt: skip
+              help="URL where ranks meet, or none (default: a folder of the gang; not on Kubernetes).")  # fmt: skip
 @click.option("--mode", type=click.Choice(("elastic", "rigid")),
               help="When a rank fails, it rejoins the others (elastic, default), or all restart (rigid).")  # fmt: skip
 @click.option("--backend", type=click.Choice(("local", "slurm", "fleet", "kubernetes")),

@@ -12,7 +12,6 @@ from remuda.client import submission
 from remuda.client.bench import deployed
 from remuda.client.bench.deployed import TASK
 from remuda.client.http import connect
-from remuda.specs.deployment import LOADS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +33,14 @@ def follow(words: Mapping[str, Any], *, as_json: bool) -> int:
     planned = submission.ask("deployment", **words)
     plans.tell(planned)
     (one,) = planned["plans"]
-    kind = one["spec"]["benchmark"]["type"]
+    bench = one["spec"]["benchmark"]
+    if (kind := bench["type"]) == "lm-eval":
+        from remuda.client.bench import accuracy
+        from remuda.specs.benchmark import QuestionFields
+
+        accuracy.check(
+            QuestionFields.model_validate({name: bench[name] for name in QuestionFields.model_fields if name in bench})
+        )
     view = watch.until_up(submission.send(planned, repeats=True)[0], one)
     name = view["name"]
     if not as_json:
@@ -45,7 +51,7 @@ def follow(words: Mapping[str, Any], *, as_json: bool) -> int:
     if kind == "manual":
         return 0
     say(f"its benchmark begins; Ctrl-C leaves all of it running (end it with: remuda down {name})")
-    is_load = kind in LOADS
+    is_load = kind != "custom"
     client = connect()
     try:
         following.print_output(client, name, TASK, say if is_load or as_json else echo)

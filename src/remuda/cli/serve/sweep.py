@@ -11,6 +11,7 @@ from remuda.base.units import show_counted
 from remuda.cli.bench.points import compare_options, report_options, show_compared, show_report
 from remuda.cli.lazy import NearGroup, examples, together
 from remuda.cli.show import age, print_json, say, table
+from remuda.client.http import connect, looking
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,8 +34,6 @@ def sweep() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(as_json: bool) -> None:
     """List sweeps, and how many deployments of each are how far."""
-    from remuda.client.http import looking
-
     found = looking(starts=True).get("/campaigns", kind="sweep")
     if as_json:
         print_json(found)
@@ -48,17 +47,17 @@ def list_(as_json: bool) -> None:
 @_of_one
 def status(name: str, as_json: bool) -> None:
     """Show the deployments of sweep NAME, and how many of its points are known."""
-    _show(_host(), name, as_json=as_json)
+    _show(connect(), name, as_json=as_json)
 
 
 @sweep.command()
 @_of_one
 def wait(name: str, as_json: bool) -> int:
     """Follow sweep NAME to its end. Exit code 1: a deployment has failed, or lacks a point."""
-    from remuda.client.bench import swept
+    from remuda.client.bench import sweeps
 
-    host = _host()
-    rows = follow_sweep(host, swept.asked(host, name))
+    host = connect()
+    rows = follow_sweep(host, sweeps.asked(host, name))
     _show(host, name, as_json=as_json)
     return int(any(row["outcome"] == "failed" for row in rows))
 
@@ -70,7 +69,7 @@ def cancel(name: str, as_json: bool) -> None:
     from remuda.base.ids import check_name
     from remuda.client.jobs import pool
 
-    host = _host()
+    host = connect()
     pool.cancel(host, check_name(name), "sweep")
     _show(host, name, as_json=as_json)
 
@@ -83,10 +82,10 @@ def report(name: str, output: Path, group: str, title: str, png: Path | None) ->
 
     As `remuda bench report`, which takes any points.
     """
-    from remuda.client.bench import swept
+    from remuda.client.bench import sweeps
 
-    found = swept.measured(_host(), name)
-    show_report(found, output, group=group or f"meta.{swept.PARAMETERS}", title=title or f"Sweep {name}", png=png)
+    found = sweeps.points_in(connect(), name)
+    show_report(found, output, group=group or "meta.parameters", title=title or f"Sweep {name}", png=png)
 
 
 @sweep.command(epilog=examples("remuda sweep compare before after --fail-on-regression"))
@@ -96,9 +95,9 @@ def compare(a: str, b: str, floor: str, allow_invalid: bool, fail_on_regression:
 
     As `remuda bench compare`, which takes any points.
     """
-    from remuda.client.bench import swept
+    from remuda.client.bench import sweeps
 
-    found = swept.compared(_host(), a, b, floor, with_invalid=allow_invalid)
+    found = sweeps.compared(connect(), a, b, floor, with_invalid=allow_invalid)
     return show_compared(found, fail_on_regression=fail_on_regression, as_json=as_json)
 
 
@@ -123,17 +122,11 @@ def go_on(name: str) -> str:
     return f"follow it: remuda sweep wait {name}; end it: remuda sweep cancel {name}"
 
 
-def _host() -> HostClient:
-    from remuda.client.http import connect
-
-    return connect()
-
-
 def _show(host: HostClient, name: str, *, as_json: bool) -> None:
     from remuda.cli.jobs.pool import step_of
-    from remuda.client.bench import sweeps, swept
+    from remuda.client.bench import sweeps
 
-    found = swept.asked(host, name)
+    found = sweeps.asked(host, name)
     rows, points = found["rows"], sweeps.known(found["points"])
     if as_json:
         same = {key: found[key] for key in ("name", "document", "bound")}

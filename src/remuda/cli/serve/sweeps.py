@@ -28,7 +28,8 @@ def show(words: Mapping[str, Any], *, as_json: bool) -> int:
     if as_json:
         print_json({"points": points, "deployments": len(planned), "max_running": bound})
         return 0
-    answers = [planning.answered([one[0][1]], facts, dry_run=True) for one in planned.values()]
+    plans = [planning.plan("deployment", one[0][1].draft, facts) for one in planned.values()]
+    answers = [planning.answered([one], facts, dry_run=True) for one in plans]
     told = [f"note: {note}" for answer in answers for note in answer["notes"]]
     told += [f"would fail: {finding}" for answer in answers for finding in answer["findings"]]
     for sentence in dict.fromkeys(told):

@@ -23,6 +23,7 @@ _fleet = together(
     click.option("--http-port", type=_PORT, help="Port of the fleet's HTTPS for clients (default: PORT + 1)."),
     click.option("--model-port", type=_PORT, help="Port where nodes give objects to each other (default: 9010)."),
     click.option("--host", "address", metavar="ADDRESS", help="Address at which nodes reach this machine."),
+    click.option("--unpack", is_flag=True, help="Fetch Slurm and munge from Debian's packages, without root."),
     click.option("--lease", metavar="TIME", help="Time for which work on a node goes unheard at most (default: 3m)."),
 )
 
@@ -32,12 +33,12 @@ _fleet = together(
 @click.option("--wait", default="60s", show_default=True, metavar="TIME",
               help="Time to wait for a start that makes no progress.")  # fmt: skip
 @_fleet
-def start(foreground: bool, wait: str, lease: str | None, **asked: Any) -> int:
+def start(foreground: bool, wait: str, lease: str | None, unpack: bool, **asked: Any) -> int:
     """Start the host unless it is running; with --port as the head of a fleet, as later hosts then are."""
     from remuda.cli import typed
 
     asked["lease_s"] = None if lease is None else typed.duration(lease, "--lease")
-    is_head = any(value is not None for value in asked.values())
+    is_head = unpack or any(value is not None for value in asked.values())
     if foreground:
         if is_head:
             raise click.UsageError("say --port without --foreground once: each later host continues the fleet")
@@ -46,6 +47,10 @@ def start(foreground: bool, wait: str, lease: str | None, **asked: Any) -> int:
         return main()
     from remuda.client.http import connect
 
+    if unpack:
+        from remuda.fleet.joining import unpack_head
+
+        asked["unpacked"] = unpack_head()
     client = connect(wait_s=typed.duration(wait, "--wait"))
     view = client.get("/host")
     say(f"host {view['pid']} serves {view['home']}")
@@ -92,7 +97,7 @@ def status(as_json: bool) -> None:
         ("lease", str(view["fence"])),
         ("workloads", f"{view['workloads']}, {view['live_tasks']} live tasks"),
         ("reports", ", ".join(f"{count} {name}" for name, count in view["reports"].items())),
-        ("fleet", fleet_line(view.get("fleet") or {})),
+        ("fleet", fleet_line(view.get("fleet") or {}).removeprefix("fleet at ")),
     ])  # fmt: skip
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeGuard
 
 from remuda import enter
 from remuda.backends.base import TaskKey, make_token
@@ -16,13 +17,15 @@ from remuda.backends.rundir import allocation_dir
 from remuda.base.errors import InputError, NotFound
 from remuda.base.ids import api_path, new_suffix, slug
 from remuda.client import ending, mirror, reconnect, submission
+from remuda.client.api import entrypoint as call
 from remuda.client.api.entrypoint import ARGUMENTS
 from remuda.client.http import connect
-from remuda.look import planning
+from remuda.look import planning, rendering
 from remuda.look.kinds.gang import read as read_gang
 from remuda.plan.gang import RANK, RENDEZVOUS, RUN_ID
+from remuda.plan.model import FILES_MARK
 from remuda.plan.placing.gpus import GPUS, gpu_named, is_kind
-from remuda.specs.gang import OF_RANKS
+from remuda.specs.gang import NOWHERE, OF_RANKS
 from remuda.specs.places import BACKENDS, in_images, is_here
 from remuda.specs.reading.load import mapping_overrides
 from remuda.supervise.model import TIME_OVER
@@ -31,11 +34,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from remuda.client.http import HostClient
+    from remuda.plan.model import Workload
 
 State = Literal["pending", "running", "succeeded", "failed", "cancelled"]
 _ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
 _OVER: Final = frozenset({"DOWN", "STOPPING"})
 """Phases of a gang that nobody wants any more."""
+_CALLS: Final = "remuda_call.py"
+"""What calls a function in an image."""
 _OWN: Final = ("PATH", "HOME", "USER", "SHELL", "TMPDIR", "WORLD_SIZE", "RANK", ARGUMENTS, *OF_RANKS)
 _OWN_PREFIXES: Final = ("LD_", "PYTHON", "KUBERNETES_", "CUDA_", "REMUDA_", "RANK_")
 
@@ -75,6 +81,7 @@ class Executor:
             raise InputError(f"there is no executor {backend!r} in this version", hint=hint, where="backend")
         self.backend_name = backend
         self._fields = {**fields, **({"run_id": run_id} if run_id else {})}
+        self._base, self._command = run_id, tuple[str, ...]()
 
     @classmethod
     def of(cls, backend: str = "local", **fields: Any) -> Self:
@@ -95,9 +102,11 @@ class Executor:
         Args:
             n_replicas: how many.
             entrypoint: a file, `module:function`, or a function of a module that the replicas can import. On
-                Kubernetes a file, whose first line says what runs it.
+                Kubernetes a file's first line says what runs it, and of functions the module's one file travels, if it
+                is here; what it imports, and packages, are the image's.
             entrypoint_args: words for a file. A mapping: keyword arguments of a function; for a file they are in the
-                variable `REMUDA_ARGS` as JSON, and plain values in variables of their upper-cased names, too.
+                variable `REMUDA_ARGS` as JSON, and plain values in variables of their upper-cased names, too. On
+                Kubernetes `rendezvous_uri` is where replicas meet, unless the executor's fields say it.
             gpu: GPUs of each replica: a number, or a kind and a number (`H100`, `H100:2`).
             timeout: seconds after which all replicas are ended, and have failed; 0: never.
 
@@ -105,28 +114,48 @@ class Executor:
             InputError: something is wrong with what was asked; says what.
             Conflict: there are not enough GPUs for all of them.
         """
-        program, env = _program(entrypoint, entrypoint_args, self.backend_name)
-        base = slug(self._fields.get("run_id") or _name_of(entrypoint))
+        if self._command:
+            words, env = _arguments(entrypoint_args)
+            program, files = {"command": [*self._command, *words]}, dict[str, str]()
+        else:
+            python = str(self._fields.get("python") or "python3")
+            program, env, files = _program(entrypoint, entrypoint_args, self.backend_name, python)
         fields: dict[str, Any] = {
             "kind": "gang",
-            "name": f"{base}-{new_suffix()}",
-            **_kind_of(gpu, self.backend_name),
+            "name": f"{slug(self._base or _name_of(entrypoint))}-{new_suffix()}",
+            **({"rendezvous": _meeting(entrypoint_args)} if in_images(self.backend_name) else {}),
             **self._fields,
+            **self._resources(gpu),
             "backend": self.backend_name,
             "ranks": n_replicas,
             **program,
             "env": {**self._fields.get("env", {}), **env, "WORLD_SIZE": str(n_replicas)},
-            "resources": {"gpus": _gpus(gpu, self.backend_name)},
             "timeout": timeout,
         }
         facts = planning.facts_of()
         planned = planning.plan("gang", read_gang("", mapping_overrides(fields, "launch_replicas(…)")), facts)
+        if files:
+            planned = replace(planned, workload=_with_files(planned.workload, files))
+            rendering.calls([planned.workload], facts.paths)  # there may be too much of them
         view = submission.send_plans([planned], facts=facts)[0]
-        labels = planned.workload.labels
-        metadata = {
-            "job_name": view["name"], "uid": view["uid"], "rendezvous_uri": labels[RENDEZVOUS], RUN_ID: labels[RUN_ID],
-        }  # fmt: skip
-        return [ReplicaHandle(rank, self.backend_name, {**metadata, "rank": rank}) for rank in range(n_replicas)]
+        return _handles(view, n_replicas)
+
+    @staticmethod
+    def attach(name: str) -> list[ReplicaHandle]:
+        """Handles of a gang that was launched before, from wherever; one for each rank, in their order.
+
+        Raises:
+            NotFound: there is no gang of that name.
+        """
+        view = reconnect.get(connect(), api_path(name))
+        if RENDEZVOUS not in view["labels"]:
+            raise NotFound(f"{name!r} is a {view['kind']}, and no gang")
+        ranks = max(view["wanted"], *(int(task["task"].rpartition("/")[2]) + 1 for task in view["tasks"]), 0)
+        return _handles(view, ranks)
+
+    def _resources(self, gpu: str | int | None) -> dict[str, Any]:
+        """The fields that say which GPUs a rank has."""
+        return {**_kind_of(gpu, self.backend_name), "resources": {"gpus": _gpus(gpu, self.backend_name)}}
 
     def poll(self, handle: ReplicaHandle) -> State:
         """How a replica is now: pending, running, succeeded, failed or cancelled.
@@ -198,6 +227,14 @@ class Executor:
         }
 
 
+def _handles(view: Mapping[str, Any], ranks: int) -> list[ReplicaHandle]:
+    labels = view["labels"]
+    metadata = {
+        "job_name": view["name"], "uid": view["uid"], "rendezvous_uri": labels[RENDEZVOUS], RUN_ID: labels[RUN_ID],
+    }  # fmt: skip
+    return [ReplicaHandle(rank, view["backend"], {**metadata, "rank": rank}) for rank in range(ranks)]
+
+
 def state_of(view: Mapping[str, Any], rank: int) -> State:
     """How a rank is, as executors say it. Pure.
 
@@ -264,11 +301,15 @@ def _folder(view: Mapping[str, Any], rank: int, attempt: int) -> Path:
 
 
 def _result(folder: Path, output: str) -> Any:
-    """What a rank left: its result file, else the last line of its output that is JSON: an object or a list."""
+    """What a rank left: its result file, else the last line of its output that is JSON: an object or a list.
+
+    In an image there is no such file, and a function's result is told in that line.
+    """
     lines = [line for line in reversed(output.splitlines()) if line.lstrip().startswith(("{", "["))]
     for text in (_read(folder / "result.json"), *lines):
         try:
-            return json.loads(text)
+            found = json.loads(text)
+            return found[call.TOLD] if isinstance(found, dict) and [*found] == [call.TOLD] else found
         except ValueError:
             continue
     return None
@@ -288,9 +329,9 @@ def _name_of(entrypoint: str | Callable[..., Any]) -> str:
 
 
 def _program(
-    entrypoint: str | Callable[..., Any], args: Mapping[str, Any] | Sequence[str], backend: str
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """What a rank runs, as fields of its gang, and the variables in which its arguments are.
+    entrypoint: str | Callable[..., Any], args: Mapping[str, Any] | Sequence[str], backend: str, python: str = "python3"
+) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
+    """What a rank runs, as fields of its gang, the variables in which its arguments are, and the files that travel.
 
     Raises:
         InputError: it cannot be run, or its arguments cannot be handed on.
@@ -299,24 +340,51 @@ def _program(
     is_file = isinstance(entrypoint, str) and Path(entrypoint).is_file()
     if not is_file and ":" not in target:
         raise InputError(f"{target!r} is neither a file nor module:function", where="entrypoint")
-    if isinstance(args, str):
-        raise InputError("entrypoint_args must be a mapping or a list of words, not one text", where="entrypoint_args")
-    words = [] if _is_mapping(args) else [str(word) for word in args]
-    env = _variables(args) if _is_mapping(args) else {}
+    words, env = _arguments(args)
     if not is_file:
         if words:
             raise InputError("a function takes its arguments as a mapping", where="entrypoint_args")
         if in_images(backend):
-            raise InputError("functions are not run in images, which have none of the modules of this machine",
-                             hint="write it into a file and give the file", where="entrypoint")  # fmt: skip
-        return {"command": [sys.executable, *enter.words("rank"), target]}, env
+            files = {_CALLS: inspect.getsource(call), **_travelling(target.partition(":")[0])}
+            return {"command": [python, f"{FILES_MARK}/{_CALLS}", target, "told"]}, env, files
+        return {"command": [sys.executable, *enter.words("rank"), target]}, env, {}
     path = str(Path(target).absolute())
     if in_images(backend):
-        return {"script": path, "args": words}, env
-    return {"command": [*([sys.executable] if path.endswith(".py") else []), path, *words]}, env
+        return {"script": path, "args": words}, env, {}
+    return {"command": [*([sys.executable] if path.endswith(".py") else []), path, *words]}, env, {}
 
 
-def _is_mapping(args: object) -> bool:
+def _arguments(args: Mapping[str, Any] | Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Words for a command line, and variables.
+
+    Raises:
+        InputError: they cannot be handed on.
+    """
+    if isinstance(args, str):
+        raise InputError("entrypoint_args must be a mapping or a list of words, not one text", where="entrypoint_args")
+    return ([], _variables(args)) if _is_mapping(args) else ([str(word) for word in args], {})
+
+
+def _meeting(args: Mapping[str, Any] | Sequence[str]) -> str:
+    """Where replicas meet that share no files, as arguments say it where the executor's fields do not."""
+    return str((args.get("rendezvous_uri") if _is_mapping(args) else None) or NOWHERE)
+
+
+def _travelling(module: str) -> dict[str, str]:
+    """The one file of a module that is not of a package: imported here, or in the current folder."""
+    file = Path(getattr(sys.modules.get(module), "__file__", None) or f"{module}.py")
+    if module in sys.stdlib_module_names or file.name != f"{module}.py" or not file.is_file():
+        return {}
+    return {file.name: file.read_text(encoding="utf-8")}
+
+
+def _with_files(workload: Workload, files: Mapping[str, str]) -> Workload:
+    (group,) = workload.groups
+    command = group.command.model_copy(update={"files": dict(files)})
+    return workload.model_copy(update={"groups": (group.model_copy(update={"command": command}),)})
+
+
+def _is_mapping(args: object) -> TypeGuard[Mapping[str, Any]]:
     return hasattr(args, "keys")
 
 

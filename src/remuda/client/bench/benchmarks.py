@@ -155,6 +155,10 @@ def plan(loaded: Loaded[BenchmarkSpec], say: Callable[[str], None]) -> BenchPlan
         raise loaded.locate(error) from error
     for load in loads_of(spec, trace_of(spec)):
         loads.check(load)
+    if spec.tasks:
+        from remuda.client.bench import accuracy
+
+        accuracy.check(spec)
     _check_ca(spec)
     return plan_of(
         spec, [source_of_swarm(spec, say)] if spec.name else [_of_endpoint(spec, url) for url in spec.endpoint]
@@ -247,7 +251,7 @@ def _check_ca(spec: BenchmarkSpec) -> None:
 
 def located(spec: BenchmarkSpec) -> BenchmarkSpec:
     """The same with whole paths: a job's driver stands in another directory."""
-    files = {name: getattr(spec, name) for name in ("trace", "ca_file", "prices")}
+    files = {name: getattr(spec, name) for name in ("trace", "ca_file", "prices", "tasks_dir")}
     whole = {name: str(Path(file).expanduser().absolute()) for name, file in files.items() if file}
     return spec.model_copy(update=whole)
 
@@ -327,6 +331,12 @@ def run(
     Raises:
         RemudaError: a point cannot be measured.
     """
+    if plan.spec.tasks:
+        from remuda.client.bench import accuracy
+
+        for session, source in zip(plan.sessions, plan.sources, strict=True):
+            yield accuracy.measure(plan.spec, session, source, kept, show, again=again)
+        return
     for session in plan.sessions:
         asyncio.run(session.open())
     for repeat in range(plan.spec.repeats):

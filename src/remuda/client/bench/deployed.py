@@ -132,23 +132,19 @@ def _measure(told: Mapping[str, Any], folder: Path) -> int:
                 drivers.say(search.result(hunt, outcome))
                 codes.append(search.exit_code(outcome, **allowed))
                 continue
-            for point in job.measured(plan, kept, found, again=not is_swept):
+            for point in job.measured(plan, kept, found, again=not is_swept and not spec.tasks):
                 keep(kept, point, folder)
                 counting.append(point)
     except RemudaError as failed:
         error = failed
-    code = error.exit_code if error else _worst([*codes, job.exit_code(counting, **allowed)])
+    codes = [error.exit_code] if error else [*codes, job.exit_code(counting, **allowed)]
+    code = min((code for code in codes if code), default=0)  # invalid before suspect
     verdict = verdict_of(found, code, str(error or ""))
     write_atomic(folder / VERDICT, json.dumps(verdict, indent=1))
     if error:
         raise error
     drivers.say(verdict["verdict"])  # The last line is what its task is known by.
     return code
-
-
-def _worst(codes: Sequence[int]) -> int:
-    """Invalid before suspect."""
-    return min((code for code in codes if code), default=0)
 
 
 def scaled(plan: BenchPlan, requests_each: int, warmup_each: int) -> BenchPlan:

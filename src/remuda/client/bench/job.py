@@ -112,7 +112,7 @@ def measured(plan: BenchPlan, kept: PointStore, found: list[Point], *, again: bo
 def told(point: Point, found: list[Point]) -> Point:
     """The same, said with its reasons and added to what was found."""
     found.append(point)
-    say(f"{point.name} {point.load.label}: {point.verdict}")
+    say(f"{point.name} {point.label}: {point.verdict}")
     for check in point.reasons:
         say(f"  {check.code} {check.name}: {check.text}")
     return point
@@ -132,5 +132,9 @@ class Teller:
             return
         self._told = time.monotonic()
         with suppress(OSError):
-            step = {"step": len(self._found), "requests": len(live.rows), "load": load.concurrency}
+            step = {
+                "step": len(self._found),
+                "requests": live.issued if live.line else len(live.rows),
+                "load": load.concurrency,
+            }
             write_atomic(Path(self._file), json.dumps(step), sync=False)

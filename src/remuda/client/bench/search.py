@@ -106,6 +106,8 @@ def hunt_of(told: Mapping[str, Any], plan: BenchPlan) -> Hunt:
 
 
 def _check(spec: BenchmarkSpec, maximise: str) -> None:
+    if spec.tasks:
+        raise InputError("a search is of loads", where="tasks", hint="ask questions with remuda bench run")
     if not spec.slo:
         raise InputError("a search needs a latency target", where="--slo", hint="add --slo ttft_p99=500ms")
     if spec.rate:

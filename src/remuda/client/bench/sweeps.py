@@ -1,4 +1,4 @@
-"""Sweeps: their points and what of them is known, and the deployments that measure the others, for the host."""
+"""Sweeps: their points and what of them is known, the deployments that measure the others, and what came of them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from remuda.base.errors import InputError, NotFound
+from remuda.base.ids import check_name
+from remuda.bench.judging.compare import PARAMETERS, compare, read_floor
 from remuda.bench.judging.verdict import INVALID
 from remuda.client import reconnect
 from remuda.client.bench import benchmarks, search
@@ -19,11 +22,13 @@ from remuda.look import planning
 from remuda.look.kinds.deployment import draft_of
 from remuda.plan.deployment.bench import SEARCH, measuring
 from remuda.plan.deployment.bench import told as told_of
+from remuda.specs.recipe.sweeps import plain
 from remuda.supervise.campaign import DONE, SWEEP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from remuda.bench.judging.compare import Comparison
     from remuda.bench.point import Point
     from remuda.client.http import HostClient
     from remuda.look.facts import Looked
@@ -48,7 +53,7 @@ def points_of(planned: Planned) -> list[dict[str, Any]]:
         assert point is not None
         file = "" if is_one else Path(recipe.loaded.file).name
         words = " ".join(filter(None, (file, recipe.selector, point.label)))
-        about: dict[str, Any] = {"parameters": words, "params": point.values}
+        about: dict[str, Any] = {"parameters": words, "params": plain(point.params)}
         about |= {"deployment": names[config], "repeats": point.repeats, "max_running": point.max_running}
         told = told_of(plan.workload, plan.spec)
         servers = sum(group.count for group in plan.workload.groups if group.role.serves)
@@ -64,7 +69,7 @@ def _loads(told: Mapping[str, Any], servers: int) -> list[dict[str, Any]]:
         return [{"load": load.label, "address": address(load)} for load in plan.loads]
     hunt, said = search.hunt_of(told, plan), told[SEARCH]
     question = f"{address(hunt.at(hunt.bounds.high))} {said}"
-    label = f"largest {hunt.at(hunt.bounds.high).label.replace('=', '≤')}"
+    label = f"largest up to {hunt.at(hunt.bounds.high).label}"
     return [{"load": label, "address": hashlib.sha256(question.encode()).hexdigest(), SEARCH: [told, servers]}]
 
 
@@ -132,3 +137,50 @@ def begin(planned: Planned, points: Points, facts: Looked, host: HostClient) -> 
         "again": True, "bound": min(one["max_running"] for one in points), "secrets": secrets,
     }  # fmt: skip
     return dict(reconnect.post(host, "/campaigns", body))
+
+
+# --- what the host has ------------------------------------------------------------------------------------------------
+
+
+def asked(host: HostClient, name: str) -> dict[str, Any]:
+    """A sweep as the host has it, with the points that it is for.
+
+    Raises:
+        NotFound: there is no sweep of that name.
+    """
+    return dict(reconnect.get(host, f"/campaigns/{check_name(name)}", kind=SWEEP, points=True))
+
+
+def points_in(host: HostClient, name: str) -> list[Point]:
+    """All measurements of the points of a sweep, each with the parameters of its recipe.
+
+    Raises:
+        NotFound: there is no sweep of that name, or nothing of it is measured.
+    """
+    there = benchmarks.by_address(benchmarks.store())
+    found: dict[str, Point] = {}
+    for one in asked(host, name)["points"]:
+        said = {PARAMETERS: one["parameters"] or one["deployment"]}
+        found |= {point.name: replace(point, meta={**point.meta, **said}) for point in measured(one, there)[0]}
+    if not found:
+        raise NotFound(
+            f"nothing of sweep {name!r} is measured yet", hint=f"see how far it is: remuda sweep status {name}"
+        )
+    return [*found.values()]
+
+
+def compared(host: HostClient, a: str, b: str, floor: str, *, with_invalid: bool) -> Comparison:
+    """Two sweeps: points of the same parameters and the same load; invalid ones are left out, unless `with_invalid`.
+
+    Raises:
+        NotFound: there is no such sweep, or nothing of it is measured.
+        InputError: the floor is wrong, or they have no parameters and load in common.
+    """
+    share, sides = read_floor(floor), []
+    for name in (a, b):
+        points = [point for point in points_in(host, name) if with_invalid or point.verdict != INVALID]
+        if not points:
+            hint = "to see them all the same: --allow-invalid"
+            raise InputError(f"all points of sweep {name!r} are invalid", hint=hint)
+        sides.append(points)
+    return compare(sides[0], sides[1], share, with_invalid=with_invalid)

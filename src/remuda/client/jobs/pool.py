@@ -140,8 +140,9 @@ def begin(pool: CheckedPool, members: Sequence[PoolMember], facts: Looked, host:
     """
     record = facts.paths.root / "pools" / campaign_name(pool) / "pool.json"
     known = _known_earlier(pool, record)
-    if any(not member.planned.workload.is_here for member in members):
-        check_cluster(host)
+    workloads = [member.planned.workload for member in members]
+    for backend in dict.fromkeys(one.backend for one in workloads if not one.is_here):
+        check_cluster(host, backend)
     secrets: dict[str, str] = {}
     rows = [_row(member, facts, secrets) for member in members]
     for row in rows if not again else ():

@@ -1,1 +1,1 @@
-"""Carried allocations on their node: `carrier` is a part of the client, `errand` of the job."""
+"""Carried allocations on their node: `carrier` is a part of the client."""

@@ -1,7 +1,7 @@
 """Carried allocations on their node: their files come from the head, and what they write is mirrored there.
 
-`Carrier` is a part of the client; `errand` is what asks it, from within a job. One allocation is `Carried`: a folder
-that looks as it does on the head. What was sent is in a file beside it, so that a client that is killed continues.
+`Carrier` is a part of the client; `node/errand.py` is what asks it, from within a job. One allocation is `Carried`: a
+folder that looks as it does on the head. What was sent is in a file beside it, so a client that is killed continues.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from remuda.base.disk.files import write_atomic
 from remuda.base.disk.private import make_private
 from remuda.base.errors import NotFound, RemudaError, Unavailable
-from remuda.fleet.carried import errand
 from remuda.fleet.link import Stranger
 from remuda.wire.carrying import (
     DOCUMENT,
@@ -45,6 +44,7 @@ LOOK_S: Final = 0.3
 """Between two looks at what allocations wrote."""
 AGAIN_S: Final = 2.0
 """After a head that did not answer."""
+_ERRAND: Final = Path(__file__).resolve().parents[2] / "node" / "errand.py"
 SENT, LOCK, CALL, SOCKET = ".sent.json", ".lock", "remuda-carried", "carry.sock"
 _MOST_FILES, _MOST_PARTS = 1000, 32
 T = TypeVar("T")
@@ -210,7 +210,7 @@ class Carrier:
     def _prepare(self) -> None:
         """Find what an earlier client carried, and put there what jobs ask with."""
         make_private(self._home)
-        words = [sys.executable, "-I", "-S", str(Path(errand.__file__).resolve()), str(self._home / SOCKET)]
+        words = [sys.executable, "-I", "-S", str(_ERRAND), str(self._home / SOCKET)]
         write_atomic(self._home / CALL, f"#!/bin/sh\nexec {shlex.join(words)}\n", mode=0o700)
         (self._home / SOCKET).unlink(missing_ok=True)
         for path in self._root.glob(f"*/*/*/{SENT}"):

@@ -6,6 +6,7 @@ what was cancelled before. All of it works on files; call it in a thread.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -25,7 +26,7 @@ from remuda.node.child.launch import SecretMissing, read_secret
 from remuda.node.claim import CLAIM
 from remuda.node.records import REPORT
 from remuda.wire.carrying import DOCUMENT, HOME_MARK, KEEPS, Errand, Kept, Parcel, Program, Push, is_grown, is_inside
-from remuda.wire.fleet import told
+from remuda.wire.fleet import to_json, told
 from remuda.wire.process import ProcessId
 from remuda.wire.report import Report
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from remuda.base.disk.paths import StatePaths
 
 _LOG = logging.getLogger("remuda.host.fleet")
+VERBS: Final = ("fetch", "program", "mirror")
 MOST: Final = 8 << 20
 """Bytes of the files that go to a node for one allocation."""
 
@@ -45,10 +47,11 @@ class Carrying:
 
     Args:
         paths: of it.
+        take: is given their reports.
     """
 
-    def __init__(self, paths: StatePaths) -> None:
-        self._paths = paths
+    def __init__(self, paths: StatePaths, take: Callable[[Report], None]) -> None:
+        self._paths, self._take = paths, take
         self._left = Left(paths.workloads)
 
     def proof(self) -> list[str]:
@@ -67,6 +70,17 @@ class Carrying:
             self._paths.fleet_carried.touch(mode=0o600)
         elif are_all:
             self._paths.fleet_carried.unlink(missing_ok=True)
+
+    async def answer(self, verb: str, node: str, body: bytes, ask: Callable[..., CompletedProcess[str]]) -> str:
+        """What a node is answered to one of `VERBS`; errors as of the method of that name."""
+        if verb == "fetch":
+            return to_json(await asyncio.to_thread(self.fetch, node, told(Errand, body), ask))
+        if verb == "program":
+            return to_json(await asyncio.to_thread(self.program))
+        kept, reports = await asyncio.to_thread(self.mirror, node, body)
+        for report in reports:
+            self._take(report)
+        return to_json(kept)
 
     def fetch(self, node: str, errand: Errand, ask: Callable[..., CompletedProcess[str]]) -> Parcel:
         """The files of an allocation for the node that runs its job.

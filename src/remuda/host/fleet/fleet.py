@@ -16,15 +16,15 @@ from remuda import __version__
 from remuda.base.errors import Conflict, NotFound, Rejected, RemudaError, Unavailable
 from remuda.fleet import admission, certificate, head, scontrol, token, tree
 from remuda.fleet.daemons import Controller
-from remuda.fleet.health import Heard, faults
+from remuda.fleet.health import QUIET_S, Heard, faults
 from remuda.fleet.roll import FleetNode, Roll
-from remuda.host.fleet.carrying import Carrying
+from remuda.host.fleet.carrying import VERBS, Carrying
 from remuda.host.reporting import site_controller
-from remuda.wire.carrying import Errand
+from remuda.views.nodes import unknown_node
 from remuda.wire.fleet import Beat, Joined, Joining, Leaving, Levels, to_json, told
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from remuda.base.disk.paths import StatePaths
     from remuda.host.fleet.server import FleetServer
@@ -42,18 +42,18 @@ class Fleet:
 
     Args:
         paths: of the state directory.
+        begun: what is done when the controller is up: nodes now reach this machine by the fleet's network.
         take: is given reports of carried allocations.
     """
 
-    def __init__(self, paths: StatePaths, take: Callable[[Report], None]) -> None:
-        self.paths = paths
-        self._take = take
+    def __init__(self, paths: StatePaths, begun: Callable[[], Awaitable[None]], take: Callable[[Report], None]) -> None:
+        self.paths, self._tell_begun = paths, begun
         self.folder = paths.fleet
         self.head: head.Head | None = None
         self.trouble = ""
         """Why the controller or the server is not there, in a sentence; empty while all is well."""
         self.heard: dict[str, Heard] = {}
-        self.carrying = Carrying(paths)
+        self.carrying = Carrying(paths, take)
         self._since = time.monotonic()
         self._closed: Mapping[str, str] = {}
         """Nodes that Slurm gives no work, and why."""
@@ -126,6 +126,7 @@ class Fleet:
         if self.head is not None and self._controller is not None and self._server is not None:
             for sentence in await asyncio.to_thread(self._controller.tend):
                 _LOG.warning("fleet: %s", sentence)
+            self.trouble = ""
             if self.members() and time.monotonic() > self._looked + LOOK_S:
                 self._closed = await asyncio.to_thread(scontrol.closed, self._controller)
                 self._looked = time.monotonic()
@@ -144,6 +145,7 @@ class Fleet:
             controller = await asyncio.to_thread(self._make_controller, wanted)
             await asyncio.to_thread(controller.start)
             self._controller = controller
+            await self._tell_begun()
             if self._server is None:
                 from remuda.host.fleet.server import FleetServer  # hosts without a fleet need no HTTPS
 
@@ -192,38 +194,51 @@ class Fleet:
 
     # --- who may join ------------------------------------------------------------------------------------------------
 
-    def _up(self) -> tuple[head.Head, Roll]:
-        if self.head is None or self._roll is None:
-            raise NotFound("this host is not the head of a fleet", hint="make it one: remuda host start --port 8090")
-        return self.head, self._roll
-
-    def mint(self, life_s: float, most: int) -> dict[str, Any]:
-        """A new token, as text, and where it is good.
+    async def _settled(self) -> tuple[head.Head, Roll]:
+        """Head and roll, also where this host has just begun to be one.
 
         Raises:
             NotFound: this host is no head.
+            Unavailable: it cannot be one now.
         """
-        it, roll = self._up()
+        async with self._turn:
+            if self.head is None:
+                raise NotFound(
+                    "this host is not the head of a fleet", hint="make it one: remuda host start --port 8090"
+                )
+            if self._roll is None or not self._fingerprint:
+                raise Unavailable(self.trouble)
+            return self.head, self._roll
+
+    async def mint(self, life_s: float, most: int) -> dict[str, Any]:
+        """A new token, as text, and where it is good; errors as `_settled`."""
+        it, roll = await self._settled()
         made, ticket = token.mint(self._fingerprint, time.time(), life_s=life_s, most=most)
         roll.add(ticket)
         return {"token": str(made), "id": made.id, "ends_at": ticket.ends_at, "uses": most, **_where(it)}
 
-    def tickets(self) -> list[dict[str, Any]]:
-        """All tokens, without what opens: newest last."""
-        _, roll = self._up()
+    async def tickets(self) -> list[dict[str, Any]]:
+        """All tokens, without what opens: newest last; errors as `_settled`."""
+        _, roll = await self._settled()
         now = time.time()
         return [_shown(one, now) for one in roll.tickets.values()]
 
-    def revoke(self, name: str) -> dict[str, Any]:
-        """Let a token open nothing any more.
-
-        Raises:
-            NotFound: there is no such token, or this host is no head.
-        """
-        _, roll = self._up()
+    async def revoke(self, name: str) -> dict[str, Any]:
+        """Let a token open nothing any more; errors as `_settled`, and NotFound where there is no such token."""
+        _, roll = await self._settled()
         return _shown(roll.revoke(name), time.time())
 
     # --- what nodes say ----------------------------------------------------------------------------------------------
+
+    def _up(self) -> tuple[head.Head, Roll, Controller]:
+        """What nodes are answered from. A node that is not found gives up for good, so that is not said lightly.
+
+        Raises:
+            Unavailable: it is not there at the moment.
+        """
+        if self.head is None or self._roll is None or self._controller is None:
+            raise Unavailable(self.trouble or "the head of this fleet is about to start, or to end")
+        return self.head, self._roll, self._controller
 
     def _known(self, said: str) -> str:
         """Who says an `Authorization`: the member's name; empty for a token that opens.
@@ -232,7 +247,7 @@ class Fleet:
             Rejected: the token opens nothing.
             NotFound: no member has that key.
         """
-        _, roll = self._up()
+        _, roll, _ = self._up()
         kind, _, value = said.partition(" ")
         if kind == "Token":
             name, _, secret = value.partition(".")
@@ -251,25 +266,13 @@ class Fleet:
             return to_json(self._beat(name, told(Beat, body)))
         if verb == "leave" and name:
             return to_json(await self._leave(name, told(Leaving, body)))
-        if verb == "fetch" and name:
-            if self._controller is None:
-                raise Unavailable(self.trouble or "the fleet's controller is about to start")
-            ask, errand = self._controller.ask, told(Errand, body)
-            return to_json(await asyncio.to_thread(self.carrying.fetch, name, errand, ask))
-        if verb == "program" and name:
-            return to_json(await asyncio.to_thread(self.carrying.program))
-        if verb == "mirror" and name:
-            kept, reports = await asyncio.to_thread(self.carrying.mirror, name, body)
-            for report in reports:
-                self._take(report)
-            return to_json(kept)
-        raise NotFound(f"a fleet knows no {verb[:40]!r} of this machine")
+        if verb in VERBS and name:
+            _, _, controller = self._up()
+            return await self.carrying.answer(verb, name, body, controller.ask)
+        raise Rejected(f"a fleet knows no {verb[:40]!r} of this machine")
 
     async def _join(self, name: str, said: str, joining: Joining) -> Joined:
-        it, roll = self._up()
-        controller = self._controller
-        if controller is None:
-            raise Unavailable(self.trouble or "the fleet's controller is about to start")
+        it, roll, controller = self._up()
         if name and joining.name != name:
             raise Rejected(f"this machine is node {name} of the fleet, and cannot be {joining.name}")
         version = tuple(controller.tree.version)
@@ -287,7 +290,7 @@ class Fleet:
             raise Conflict(f"this machine is node {other.name} of the fleet already", hint="remuda client disconnect")
         roll.join(joining, used, time.time())
         self.heard[joining.name] = Heard(time.monotonic(), Beat(address=joining.address, gpus=joining.gpus))
-        if before is not None and before.leaving:
+        if before is not None and before.leaving and not roll.members[joining.name].leaving:
             with suppress(RemudaError):
                 await asyncio.to_thread(scontrol.resume, controller, joining.name)
         _LOG.info("node %s joined from %s", joining.name, joining.address)
@@ -302,17 +305,13 @@ class Fleet:
         return self._levels(name)
 
     def _levels(self, name: str, *, is_empty: bool = False) -> Levels:
-        _, roll = self._up()
-        controller = self._controller
-        conf = head.digest_of(controller.munge_key, controller.slurm_conf) if controller is not None else ""
+        _, roll, controller = self._up()
+        conf = head.digest_of(controller.munge_key, controller.slurm_conf)
         return Levels(leaving=roll.members[name].leaving, is_empty=is_empty, conf=conf)
 
     async def _leave(self, name: str, leaving: Leaving) -> Levels:
         """Each call does what is still to be done, so that one that was lost is asked again."""
-        _, roll = self._up()
-        controller = self._controller
-        if controller is None:
-            raise Unavailable(self.trouble or "the fleet's controller is about to start")
+        _, roll, controller = self._up()
         if leaving.gone:
             with suppress(Rejected):  # Slurm did not know it, or still looks after what ran there
                 await asyncio.to_thread(scontrol.delete, controller, name)
@@ -330,6 +329,25 @@ class Fleet:
         there = await asyncio.to_thread(scontrol.look, controller, name)
         return self._levels(name, is_empty=there.is_empty and there.is_closed)
 
+    async def lose(self, name: str, *, force: bool = False) -> None:
+        """Take somebody's word that a machine is off: what ran there has failed with it, and starts elsewhere.
+
+        Raises:
+            NotFound: no node has this name, or this host is no head.
+            Conflict: it was heard a moment ago, and not `force`.
+            Unavailable: the controller does not answer.
+        """
+        _, roll = await self._settled()
+        _, _, controller = self._up()
+        if name not in roll.members:
+            raise unknown_node(name, roll.members, "the fleet")
+        if not force and (silent := self.silent_s(name)) <= QUIET_S:
+            raise Conflict(
+                f"{name} is not off: it was heard {silent:.1f} s ago",
+                hint="to give up what runs there: remuda client disconnect --force on it, or --force here",
+            )
+        await asyncio.to_thread(scontrol.give_up, controller, name, scontrol.LOST)
+
     # --- what is shown -----------------------------------------------------------------------------------------------
 
     def silent_s(self, name: str) -> float:
@@ -341,9 +359,9 @@ class Fleet:
         """The nodes, by name; none where this host is no head."""
         return self._roll.members if self.head is not None and self._roll is not None else {}
 
-    def said(self) -> dict[str, tuple[float, list[str]]]:
+    def said(self) -> dict[str, tuple[float, tuple[str, ...]]]:
         """Of each node: for how long nothing was heard, and what is wrong with it."""
-        return {name: (round(self.silent_s(name), 1), self._faults(one)) for name, one in self.members().items()}
+        return {name: (round(self.silent_s(name), 1), tuple(self._faults(one))) for name, one in self.members().items()}
 
     def _faults(self, one: FleetNode) -> list[str]:
         closed = self._closed.get(one.name, "")

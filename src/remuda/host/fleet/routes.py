@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -31,8 +32,8 @@ class TokenBody(BaseModel):
     uses: int = USES
 
 
-def add_fleet(router: APIRouter, fleet: Fleet) -> None:
-    """Add the routes."""
+def add_fleet(router: APIRouter, fleet: Fleet, look: Callable[[], None]) -> None:
+    """Add the routes; `look` asks at once what runs there."""
 
     @router.get("/fleet", summary="The fleet whose head this host is, with its nodes; empty where it is none")
     async def view() -> dict[str, Any]:
@@ -46,14 +47,19 @@ def add_fleet(router: APIRouter, fleet: Fleet) -> None:
     async def end() -> None:
         await fleet.end()
 
+    @router.post("/fleet/nodes/{name}/lost", summary="A machine is off: what ran there starts elsewhere at once")
+    async def lost(name: str, force: bool = False) -> None:
+        await fleet.lose(name, force=force)
+        look()
+
     @router.get("/fleet/tokens", summary="Tokens, without what opens")
     async def tokens() -> list[dict[str, Any]]:
-        return fleet.tickets()
+        return await fleet.tickets()
 
     @router.post("/fleet/tokens", summary="A new token, with which machines may join", status_code=201)
     async def mint(body: TokenBody) -> dict[str, Any]:
-        return fleet.mint(body.life_s, body.uses)
+        return await fleet.mint(body.life_s, body.uses)
 
     @router.delete("/fleet/tokens/{name}", summary="Revoke a token; nodes that joined with it stay")
     async def revoke(name: str) -> dict[str, Any]:
-        return fleet.revoke(name)
+        return await fleet.revoke(name)

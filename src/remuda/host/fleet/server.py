@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from remuda.base.errors import NotFound, RemudaError, Unavailable, to_json
+from remuda.base.errors import NotFound, Rejected, RemudaError, Unavailable, to_json
 from remuda.host.reports import most_lines
 from remuda.wire import carrying
 from remuda.wire.accepting import Acceptor
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("remuda.host.fleet")
 LIMITS = Limits(number=64, seconds=10.0, bytes=MOST_BYTES)
+MOST_OF_ONE = 4
+"""Connections of one member; the oldest goes for a fifth."""
 _IDLE_S = 60.0
 """A node that says nothing for so long has to connect again."""
 
@@ -63,7 +65,7 @@ class FleetServer:
         self._known, self._answer = known, answer
         self._gate: Gate[HttpsLine] = Gate(limits)
         self._lines: dict[Any, HttpsLine] = {}
-        self._members: dict[str, HttpsLine] = {}
+        self._members: dict[str, list[HttpsLine]] = {}
         self._acceptor: Acceptor | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._server = web.Server(
@@ -135,13 +137,13 @@ class FleetServer:
             line.socket.close()
 
     def _admitted(self, line: HttpsLine, name: str) -> None:
-        """It has said who it is: a member has one connection, and the newest is that."""
-        before = self._members.get(name)
-        if before is not None and before is not line:
-            self._close(before)
-        if len(self._members) >= most_lines() and name not in self._members:
+        """It has said who it is: a member has few connections, one of its client and those of its user's commands."""
+        lines = [one for one in self._members.get(name, ()) if one.protocol in self._lines and one is not line]
+        for old in lines[: -MOST_OF_ONE + 1]:
+            self._close(old)
+        if len(self._lines) >= most_lines():
             raise Unavailable("the head has as many connections of nodes as it can hold")
-        self._members[name] = line
+        self._members[name] = [*lines[-MOST_OF_ONE + 1 :], line]
         self._gate.leave(line)
 
     # --- requests ----------------------------------------------------------------------------------------------------
@@ -160,7 +162,7 @@ class FleetServer:
                 request = request.clone(client_max_size=carrying.MOST_BYTES)
             verb = request.path.removeprefix(f"{PATH}/")
             if request.method != "POST" or not request.path.startswith(f"{PATH}/"):
-                raise NotFound(f"there is no {request.method} {request.path[:80]} here")
+                raise Rejected(f"there is no {request.method} {request.path[:80]} here")
             async with asyncio.timeout(self._gate.limits.seconds):
                 body = await request.read()
             response = web.Response(text=await self._answer(verb, name, said, body), content_type="application/json")

@@ -15,6 +15,7 @@ from remuda.supervise.campaign import DONE, FAILED, IS_UP, OVER, SWEEP, WAITING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from remuda.store.rows import CampaignItemRow, CampaignRow
 
@@ -67,6 +68,18 @@ def points_of(rows: Iterable[CampaignItemRow]) -> Iterator[dict[str, Any]]:
     """What rows measure; plans of many kilobytes are not checked again for that."""
     for row in rows:
         yield from orjson.loads(row.plan).get("points", ())
+
+
+def is_known(plan: str, home: Path) -> bool:
+    """Whether all that a row would measure has been measured meanwhile, as by another sweep, and counts."""
+    points = orjson.loads(plan).get("points", ())
+    if not points or any("search" in one for one in points):
+        return False  # which probes answer a search, its driver knows
+    from remuda.bench.judging.verdict import INVALID
+    from remuda.bench.store import PointStore
+
+    kept = PointStore(home / "bench")
+    return all(sum(point.verdict != INVALID for point in kept.of(one["address"])) >= one["repeats"] for one in points)
 
 
 def counted(campaign: CampaignRow, rows: Iterable[CampaignItemRow]) -> dict[str, Any]:

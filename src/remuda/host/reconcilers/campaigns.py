@@ -17,13 +17,13 @@ from remuda.base.ids import check_name
 from remuda.base.secrets import SecretRef
 from remuda.batch.endpoint import slots_of
 from remuda.host.accept import accept, with_secrets
-from remuda.host.reconcilers.campaign_bodies import PlannedRow, counted, points_of, unknown
+from remuda.host.reconcilers.campaign_bodies import PlannedRow, counted, is_known, points_of, unknown
 from remuda.host.service import NewWorkload
 from remuda.plan.job import SLOTS, filled
 from remuda.plan.model import Role
 from remuda.store.rows import CampaignItemRow, CampaignRow
 from remuda.supervise import campaign as states
-from remuda.supervise.campaign import ENDING, FAILED, OVER, STARTING, SWEEP, WAITING, WORKING, RowSeen, Step, due
+from remuda.supervise.campaign import DONE, ENDING, FAILED, OVER, STARTING, SWEEP, WAITING, WORKING, RowSeen, Step, due
 from remuda.supervise.jobs import ENDED, LOST, UNSEEN
 from remuda.supervise.model import Phase
 from remuda.supervise.reconciler import Due, Moment, Reconciler, Turns
@@ -56,6 +56,8 @@ class Campaigns(Reconciler[str, object]):
         self._names: set[str] = set()
         """Of workloads and jobs of campaigns that are not over."""
         self._marks: dict[str, object] = {}
+        self._measured: dict[str, list[str]] = {}
+        """By address of a row: those of its points."""
         self._offset = self._clock_offset()
         self._alone = asyncio.Lock()
         self.turns: Turns = Turns(self._turn, "campaigns")
@@ -192,7 +194,7 @@ class Campaigns(Reconciler[str, object]):
             ]
         if working := [row.points for row in rows if row.state == WORKING]:
             await self._jobs.look(working)
-        self._seen |= (seen := {row.name: self._see(row) for row in list(rows)})
+        self._seen |= (seen := {row.name: self._see(row) for row in list(rows)} | self._held(campaign, rows))
         before = [*rows]
         steps = due(rows, seen, campaign.bound, self._service.clock.now())
         for step in steps:
@@ -204,6 +206,26 @@ class Campaigns(Reconciler[str, object]):
             return 0.0
         has_limits = any(row.state in (STARTING, ENDING) or seen[row.name].job_reason == UNSEEN for row in rows)
         return _LOOK_S if steps or has_limits else None
+
+    def _held(self, campaign: CampaignRow, rows: list[CampaignItemRow]) -> dict[str, RowSeen]:
+        """Rows of a sweep that wait until another has measured a point of theirs, or has ended what has their name."""
+        others = [
+            row for other, found in self._known.values() if {campaign.kind, other.kind} == {SWEEP} and other != campaign
+            for row in found if row.state not in (WAITING, OVER)
+        ]  # fmt: skip
+        taken = {key: row.campaign for row in others for key in self._measures(row)}
+        held = {}
+        for row in rows if taken else ():
+            busy = [taken[key] for key in self._measures(row) if key in taken] if row.state == WAITING else []
+            if busy:
+                held[row.name] = RowSeen(reason=f"sweep {busy[0]!r} measures points of it now", is_held=True)
+        return held
+
+    def _measures(self, row: CampaignItemRow) -> list[str]:
+        """Its name, and the addresses of its points."""
+        if row.address not in self._measured:
+            self._measured[row.address] = [one["address"] for one in points_of([row])]
+        return [row.name, *self._measured[row.address]]
 
     def _see(self, row: CampaignItemRow) -> RowSeen:
         """What there is to see of a row; a job that was never sent is none."""
@@ -241,6 +263,9 @@ class Campaigns(Reconciler[str, object]):
                 self._put(row, state=OVER, outcome=FAILED, reason=said)
 
     async def _create(self, row: CampaignItemRow) -> None:
+        if await asyncio.to_thread(is_known, row.plan, self._service.paths.root):
+            self._put(row, state=OVER, outcome=DONE)
+            return
         planned, path = PlannedRow.model_validate_json(row.plan), self._secrets(row.campaign)
         values = json.loads(path.read_text()) if path.is_file() else {}
         start = NewWorkload(with_secrets(planned.workload, values), planned.spec)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from remuda.base.disk.paths import is_path
 from remuda.base.errors import InputError
-from remuda.base.extras import need_batch
+from remuda.base.extras import need_accuracy, need_batch
 from remuda.base.ids import check_name, slug
 from remuda.look import deployment_checks, deployment_records, planning, recipes
 from remuda.look.kinds import WorkKind
@@ -17,7 +17,7 @@ from remuda.plan.compile import Draft, Finding
 from remuda.plan.deployment.compile import PACKAGES, compile_deployment
 from remuda.plan.deployment.preflight import check_ports
 from remuda.plan.identity import CONFIG
-from remuda.specs.deployment import LOADS
+from remuda.specs.deployment import ANSWERS, LOADS
 from remuda.specs.reading.document import fail
 from remuda.specs.reading.shapes import refuse_other
 
@@ -69,7 +69,7 @@ def plan_sweep(
     facts: Looked, targets: Sequence[str], settings: Sequence[str] = (), unset: Sequence[str] = (), name: str = "",
     backend: str = "", cluster_file: str = "",
 ) -> dict[str, list[tuple[Recipe, Plan]]]:  # fmt: skip
-    """What `apply --sweep` says, by config: recipes that differ in what measures them only are planned once."""
+    """What `apply --sweep` says, by config, not accepted yet: what differs only in what measures it is planned once."""
     cluster = Path(cluster_file) if cluster_file else None
     found: dict[str, list[tuple[Recipe, Plan]]] = {}
     plans: dict[str, Plan] = {}
@@ -86,7 +86,7 @@ def plan_sweep(
                 sentence, hint = "measures no load twice", "leave `repeats` of `sweep` out"
                 raise one.loaded.locate(InputError(sentence, hint=hint, where="benchmark.search"))
             served = draft.name + one.loaded.spec.model_dump_json(exclude={"benchmark"})
-            plan = plans.get(served) or plans.setdefault(served, planning.plan("deployment", draft, facts))
+            plan = plans.get(served) or plans.setdefault(served, planning.compiled("deployment", draft, facts))
             plan = replace(plan, spec=plan.spec.model_copy(update={"benchmark": bench}), draft=draft)
             found.setdefault(plan.workload.labels[CONFIG], []).append((one, plan))
     return found
@@ -130,9 +130,17 @@ def _recipe(plan: Plan, facts: Looked) -> Iterable[Finding]:
 
 def _extra(plan: Plan, _: Looked) -> Iterator[Finding]:
     """What its benchmark is measured with."""
-    if plan.spec.benchmark.type in LOADS:
+    bench = plan.spec.benchmark
+    if bench.type in LOADS:
         need_batch("its benchmark takes")
-    return iter(())
+    if bench.type not in ANSWERS:
+        return
+    need_accuracy("its benchmark takes")
+    if bench.type == "gpqa" and bench.hub_token is None and "HF_HOME" not in bench.env:
+        hint = "name the variable that holds yours: hub_token: {env: HF_TOKEN}, or HF_HOME in `env` where they lie"
+        yield Finding(("benchmark", "type"), "the questions of gpqa are gated, and no token is named", hint=hint)
+    if bench.tasks_dir and not Path(bench.tasks_dir).is_dir():
+        yield Finding(("benchmark", "tasks_dir"), f"there is no folder {bench.tasks_dir}")
 
 
 def _machine(plan: Plan, facts: Looked) -> Iterable[Finding]:

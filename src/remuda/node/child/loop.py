@@ -182,7 +182,7 @@ class ChildSupervisor:
             return
         printed = self._output.total_bytes if self._output is not None else 0
         for event in self._watch.turn(self._now(), printed=printed, is_warned=self.life.warned):
-            if isinstance(event, machine.FencedOff):
+            if isinstance(event, machine.FencedOff) and event.code == codes.FENCED:
                 self._is_fenced = True
                 self._records.mute()
                 for log in self._logs:

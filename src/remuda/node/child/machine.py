@@ -35,6 +35,7 @@ KILL_WAIT_S = 30.0
 NEW, STARTING, READY, UNHEALTHY = "new", "starting", "ready", "unhealthy"
 ENDING, BACKOFF, STOPPING, EXITED = "ending", "backoff", "stopping", "exited"
 RUNNING = (STARTING, READY, UNHEALTHY)
+_KILLED = (codes.FENCED, codes.UNLEASED)
 REPORTED = {NEW: "starting", ENDING: "backoff"}
 """Phases whose name on the wire differs; `ending` is the wait for a child that was told to end for its restart."""
 
@@ -120,9 +121,10 @@ class End:
 
 @dataclass(frozen=True)
 class FencedOff:
-    """Another allocation counts instead of this one: whatever runs is killed at once."""
+    """Another allocation counts instead of this one, or may soon: whatever runs is killed at once."""
 
     reason: str
+    code: int = codes.FENCED
 
 
 @dataclass(frozen=True)
@@ -352,7 +354,7 @@ def _ended(spec: ChildSpec, life: Life, event: Ended, now: float) -> tuple[Life,
 def _stop(spec: ChildSpec, life: Life, event: Stop, now: float) -> tuple[Life, tuple[Action, ...]]:
     if life.phase in (NEW, BACKOFF):
         return _finish(life, _stop_code(life), event.reason, now)
-    if life.outcome == codes.FENCED:
+    if life.outcome in _KILLED:
         return life, ()
     if life.phase == STOPPING and life.outcome is None:
         again = spec.watch is None or now - life.since >= SAME_REQUEST_S
@@ -391,10 +393,10 @@ def _must_end(spec: ChildSpec, life: Life, event: End, now: float) -> tuple[Life
 
 def _fenced(_spec: ChildSpec, life: Life, event: FencedOff, now: float) -> tuple[Life, tuple[Action, ...]]:
     if life.phase in (NEW, BACKOFF):
-        return _finish(life, codes.FENCED, event.reason, now)
-    if life.outcome == codes.FENCED:
+        return _finish(life, event.code, event.reason, now)
+    if life.outcome in _KILLED:
         return life, ()
-    life = replace(life, phase=STOPPING, since=now, reason=event.reason, outcome=codes.FENCED)
+    life = replace(life, phase=STOPPING, since=now, reason=event.reason, outcome=event.code)
     return _kill(life, now)
 
 

@@ -18,6 +18,7 @@ from remuda.node.fence import Fence, Previous
 from remuda.node.gpu import gpus
 from remuda.node.gpu.smoke import NO_CUDA, OK, Smoke
 from remuda.node.guard.guard_client import Guarded, Unguarded, node_count, not_guarded
+from remuda.node.lease import JobLease, terms
 from remuda.node.records import ERRORS, LOG
 from remuda.node.script import progress
 from remuda.node.script.job_processes import NodeJob
@@ -89,6 +90,8 @@ class Watcher:
         self.progress = progress.ProgressFile(self._dir)
         fence = Path(spec.fence_file) if spec.fence_file else None
         self._fence = Fence(fence, spec.token, self._dir / CLAIM, identify(os.getpid()))
+        term = terms(os.environ)
+        self._lease = JobLease(term) if term is not None else None
         self._env = {**os.environ, **spec.env}
         self._has_gpus = watch.gpus > 0 or gpus.are_given(self._env)
         self._step: Callable[[float], machine.Event | None] | None = self._wait_for_previous
@@ -131,7 +134,10 @@ class Watcher:
         self._look_at = now + LOOK_S
         by = self._fence.broken_by()
         if by:
-            return [self._fenced(by)]
+            return [self._fenced(machine.FencedOff(by))]
+        end = self._lease.look() if self._lease is not None else None
+        if end is not None:
+            return [self._fenced(end)]
         if self._guards is not None:
             self._guards.look()
             if self._guards.must_end:
@@ -151,14 +157,14 @@ class Watcher:
             by = self._fence.broken_by()
             if by:
                 self.cancel()
-                return [self._fenced(by)]
+                return [self._fenced(machine.FencedOff(by))]
         while self._step is not None:
             step = self._step
             event = step(now)
             if event is not None:
                 self._step = None
                 by = self._fence.broken_by()
-                return [self._fenced(by) if by else event]
+                return [self._fenced(machine.FencedOff(by)) if by else event]
             if self._step is step:
                 break
         return []
@@ -278,11 +284,11 @@ class Watcher:
         if self._guards is not None:
             self._guards.leave()
 
-    def _fenced(self, by: str) -> machine.FencedOff:
-        """Another counts: what steps of the job have started here is no descendant of this program, and ends now."""
+    def _fenced(self, end: machine.FencedOff) -> machine.FencedOff:
+        """Another counts, or may soon: steps of the job here are no descendants of this program, and end now."""
         if self._spec.guard is not None:
             NodeJob(os.environ).kill()
-        return machine.FencedOff(by)
+        return end
 
     # --- while it runs -----------------------------------------------------------------------------------------------
 

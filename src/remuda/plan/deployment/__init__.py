@@ -129,17 +129,8 @@ def plan_deployment(
     host = terms.host_of(spec)
     listen = Listen(port=spec.frontend.port or PORT, fixed=spec.frontend.port is not None, public=host not in LOOPBACK)
     workers = tuple(_workers(spec, name, shapes[name], site, dynamo) for name in spec.by_name())
-    on_slurm = not spec.backend.is_here
-    groups = workers
-    if front is not None:
-        own = _front(spec, front, dynamo, site, tuple(one.name for one in workers))
-        groups += (own,) if balancer is None else _several(spec, own, balancer)
-    else:
-        groups = (workers[0].model_copy(update={"listen": Listen(port=PORT, public=True) if on_slurm else listen}),)
-    if is_relayed := on_slurm or front is not None:
-        groups += (relay_group(listen, run_dir=site.run_dir, python=site.python),)
-    last = groups[len(workers) - 1 if front is None else len(workers) + (balancer is not None)].name
-    groups += (_gate(site, last), *_services(spec, site, last))
+    own = _front(spec, front, dynamo, site, tuple(one.name for one in workers)) if front is not None else None
+    groups, last = _groups(spec, workers, own, balancer, listen, site)
     workload = Workload(
         name=site.name,
         kind=Kind.DEPLOYMENT,
@@ -152,7 +143,7 @@ def plan_deployment(
         ends_with=services.terminal(spec),
         endpoint=terms.asked_as(spec).model_copy(update={
             "host": host, "port": listen.port, "router": last if front else "", "ready": spec.ready,
-            "wait_s": _wait_s(spec), "relay": RELAY if is_relayed else "", "gate": GATE,
+            "wait_s": _wait_s(spec), "relay": RELAY if RELAY in {one.name for one in groups} else "", "gate": GATE,
             "behind": FRONTEND if balancer is not None else "",
         }),
         run_dir=site.run_dir,
@@ -165,6 +156,21 @@ def plan_deployment(
         files={f"{discovery}/": ""} if dynamo else {},
     )  # fmt: skip
     return Plan(workload, spec, _notes(spec, shapes))
+
+
+def _groups(
+    spec: DeploymentSpec, workers: tuple[Group, ...], own: Group | None, balancer: Group | None, listen: Listen,
+    site: DeploymentSite,
+) -> tuple[tuple[Group, ...], str]:  # fmt: skip
+    """Workers, what stands before them, and what runs beside them; and who of these is asked first."""
+    fronts = () if own is None else (own,) if balancer is None else _several(spec, own, balancer)
+    if own is None:
+        alone = listen if spec.backend.is_here else Listen(port=PORT, public=True)
+        workers = (workers[0].model_copy(update={"listen": alone}),)
+    is_alone = own is None and spec.backend.is_here
+    relay = () if is_alone else (relay_group(listen, run_dir=site.run_dir, python=site.python),)
+    last = (*workers, *fronts)[-1].name
+    return (*workers, *fronts, *relay, _gate(site, last), *_services(spec, site, last)), last
 
 
 def frontend_python(spec: DeploymentSpec, own: str) -> str:

@@ -12,7 +12,7 @@ from remuda.plan.engines.base import secret, secrets_of
 from remuda.plan.identity import CONFIG
 from remuda.plan.job import WATCH
 from remuda.plan.model import FILES_MARK, Command, Endpoint, Group, Replace, Resources, RestartRule, Role, Workload
-from remuda.specs.deployment import LOADS
+from remuda.specs.deployment import ANSWERS, LOADS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 BENCH: Final = "bench"
 """Name of the group, and of the folder of the run directory that holds what came of it."""
 KEY: Final = "OPENAI_API_KEY"
+HUB_TOKEN: Final = "HF_TOKEN"  # noqa: S105 - its name
 TOLD: Final = "deployed.json"
 """File that its driver reads: what is measured, and where."""
 SEARCH: Final = "search"
@@ -69,7 +70,7 @@ def bench_group(workload: Workload, spec: DeploymentSpec, *, python: str, home: 
             # -P: it is started where the command was typed, and no file there may pass for a module of ours.
             argv=(python, "-P", *enter.words("drive"), FILES_MARK),
             env={**{name: text for name, text in _env(spec).items() if not _is_early(name)}, "REMUDA_HOME": home},
-            secret_env={**_key(spec), **(secrets_of(spec) if bench.type == "custom" else {})},
+            secret_env={**_key(spec), **_token(spec), **(secrets_of(spec) if bench.type == "custom" else {})},
             cwd=cwd,
             files={TOLD: json.dumps(told(workload, spec), indent=1)},
         ),
@@ -91,7 +92,7 @@ def told(workload: Workload, spec: DeploymentSpec) -> dict[str, Any]:
     """
     bench = spec.benchmark
     common = {"name": workload.name, "backend": workload.backend, "run_dir": workload.run_dir, "type": bench.type}
-    if bench.type not in LOADS:
+    if bench.type not in (*LOADS, *ANSWERS):
         early = {name: text for name, text in _env(spec).items() if _is_early(name)}
         return {**common, "model": spec.model.name or "", "command": list(bench.command), "said": sorted(bench.env),
                 "env": early}  # fmt: skip
@@ -127,9 +128,15 @@ def _key(spec: DeploymentSpec) -> dict[str, Secret]:
     return {KEY: secret(spec.api_key)} if spec.api_key is not None and KEY not in _env(spec) else {}
 
 
+def _token(spec: DeploymentSpec) -> dict[str, Secret]:
+    """The variable in which what asks gated questions finds the token of the hub."""
+    return {HUB_TOKEN: secret(spec.benchmark.hub_token)} if spec.benchmark.hub_token is not None else {}
+
+
 def _env(spec: DeploymentSpec) -> dict[str, str]:
     """Variables of a command of the user's; none of what is for engines is for a program of ours."""
-    return {**spec.env, **spec.benchmark.env} if spec.benchmark.type == "custom" else {}
+    own = spec.benchmark.env if spec.benchmark.type in ("custom", *ANSWERS) else {}
+    return {**(spec.env if spec.benchmark.type == "custom" else {}), **own}
 
 
 def _is_early(name: str) -> bool:
@@ -153,11 +160,15 @@ def load_words(workload: Workload, spec: DeploymentSpec) -> dict[str, Any]:
         "deployment": workload.name, "framework": spec.engine_of(first).type, "precision": spec.model.precision,
         "image": spec.container or "",
     }  # fmt: skip
-    return {
+    asked: dict[str, Any] = {name: getattr(bench, name) for name in ("tasks_dir", "limit", "num_fewshot", "max_tokens")}
+    asked |= {"tasks": [*bench.tasks] or [bench.type], "concurrency": list(bench.concurrencies[:1]), "rate": []}
+    words = {
         "kind": "benchmark", "name": workload.name, "model": spec.model.name or "", "isl": bench.isl, "osl": bench.osl,
         "range_ratio": bench.random_range_ratio, "concurrency": list(bench.concurrencies),
         "rate": ["inf" if math.isinf(rate) else rate for rate in rates],
         "api": "chat" if bench.use_chat_template else "completions",
         "gpus": gpus, "gpu_type": spec.gpu_type if gpus else "",
         "meta": {name: text for name, text in about.items() if text}, **search,
+        **(asked if bench.type in ANSWERS else {}),
     }  # fmt: skip
+    return {name: value for name, value in words.items() if value is not None}

@@ -86,6 +86,7 @@ def absolute(spec: DeploymentSpec, cwd: str) -> DeploymentSpec:
     }
     return spec.model_copy(update={
         "model": spec.model.model_copy(update={"path": whole(spec.model.path)}), "python": whole(spec.python),
+        "benchmark": spec.benchmark.model_copy(update={"tasks_dir": whole(spec.benchmark.tasks_dir)}),
         "container": whole(spec.container), "roles": spec.roles.model_copy(update=roles),
     })  # fmt: skip
 

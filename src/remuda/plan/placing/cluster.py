@@ -141,7 +141,7 @@ def pod_notes(spec: SwarmSpec) -> tuple[str, ...]:
         return ()
     unused = [name for name in ("nodes", "replicas_per_node", "home_directory", "spanning") if getattr(spec, name)]
     is_path = spec.model.startswith(("/", "./", "../", "~")) or spec.engine == "llamacpp"
-    path = f"the model {spec.model} is looked for in the image: no file of this machine goes into pods"
+    path = f"the model {spec.model} is looked for in the image and its mounts: no file of this machine is in pods"
     return (*((f"not used on Kubernetes: {', '.join(unused)}",) if unused else ()), *((path,) if is_path else ()))
 
 

@@ -120,7 +120,7 @@ def sections(document: Document) -> tuple[Layer, dict[str, Layer]]:
     _refuse_unknown(marks)
     whole = document_layer(document, ValueOrigin.DEFAULTS)
     top = Layer(
-        {key: value for key, value in document.data.items() if key not in (*SECTIONS, RUN, PODS, "kind")},
+        {key: value for key, value in document.data.items() if key not in (*SECTIONS, RUN, "kind")},
         {path: origin for path, origin in whole.values.items() if path[:1] not in _heads()},
         {path: origin for path, origin in whole.keys.items() if path[:1] not in _heads()},
     )
@@ -128,7 +128,7 @@ def sections(document: Document) -> tuple[Layer, dict[str, Layer]]:
 
 
 def _heads() -> set[tuple[str, ...]]:
-    return {(name,) for name in (*SECTIONS, RUN, PODS)}
+    return {(name,) for name in (*SECTIONS, RUN)}
 
 
 def run_section(document: Document) -> Layer:

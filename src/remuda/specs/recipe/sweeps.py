@@ -52,11 +52,6 @@ class SweepPoint:
     """Deployments of the sweep that may be up at once."""
 
     @property
-    def values(self) -> Row:
-        """As programs read them: `8` is a number."""
-        return plain(self.params)
-
-    @property
     def label(self) -> str:
         """For people: `speed=5 batch=x`."""
         return " ".join(f"{name}={_text(value)}" for name, value in self.params.items())

@@ -60,8 +60,8 @@ _OURS: Final = "status, events and results are always kept"
 _PROFILED: Final = "profilers of engines cannot be started yet"
 _WATCHED: Final = "every task is watched and reported"
 _ANSWERS: Final = (
-    "num_examples", "max_tokens", "repeat", "num_threads", "max_context_length", "categories", "num_shots",
-    "temperature", "top_p", "top_k", "num_requests", "concurrency", "prefix_ratios", "mooncake_workload",
+    "repeat", "max_context_length", "categories", "temperature", "top_p", "top_k", "num_requests", "concurrency",
+    "prefix_ratios", "mooncake_workload",
     "ttft_threshold_ms", "itl_threshold_ms", "dataset_name", "dataset_path", "trace_file",
 )  # fmt: skip
 
@@ -97,7 +97,15 @@ _BOTH: Final = (
     _ignored("profiling", _PROFILED),
     _ignored("observability", _WATCHED),
     _ignored("telemetry", _WATCHED),
-    _used("benchmark.type", "", "sa-bench, sglang-bench, custom and manual; those of answers cannot be run yet"),
+    _used("benchmark.type", "", "longbenchv2, agentperf and others cannot be run yet"),
+    _used("benchmark.num_examples", "benchmark.limit"),
+    _used("benchmark.num_shots", "benchmark.num_fewshot"),
+    _used("benchmark.num_threads", "benchmark.concurrencies", "the first of them, of a benchmark of answers"),
+    _used("benchmark.max_tokens"),
+    *(
+        _used(f"benchmark.{name}", "", "remuda's own word: of a benchmark of answers")
+        for name in ("tasks", "tasks_dir", "limit", "num_fewshot", "hub_token")
+    ),
     _used("benchmark.isl"),
     _used("benchmark.osl"),
     _used("benchmark.concurrencies"),
@@ -116,7 +124,7 @@ _BOTH: Final = (
     _ignored("benchmark.colocate_with_frontend", "the load is a task of its own"),
     _refused("benchmark.sweep", "write it as `sweep` of the recipe"),
     *(
-        _ignored(f"benchmark.{name}", "of a benchmark of answers or traces, which cannot be run yet")
+        _ignored(f"benchmark.{name}", "lm-eval's task says it, or it is of a benchmark that cannot be run yet")
         for name in _ANSWERS
     ),
     _ignored("benchmark.custom_tokenizer", "lengths are counted by the server"),
@@ -208,7 +216,7 @@ VERSION_2: Final = (
     _used("health_check.fatal_log_markers"),
     _used("health_check.extra_fatal_log_patterns"),
     _refused("host_setup", "commands before and after on each node cannot be run yet"),
-    _refused("post_eval", "accuracy benchmarks cannot be run yet"),
+    _refused("post_eval", "a deployment has one benchmark: write one of type lm-eval, or use `remuda bench accuracy`"),
 )
 """Recipes that say `schema: 2`."""
 

@@ -53,6 +53,7 @@ _NODE_CODES = {
     node_exit.BROKEN: Cause.UNKNOWN,
     node_exit.FENCED: Cause.UNKNOWN,
     node_exit.UNGUARDED: Cause.UNKNOWN,
+    node_exit.UNLEASED: Cause.SCHEDULER,
 }
 _PERMANENT = frozenset({node_exit.CANNOT_START, node_exit.BAD_SPEC})
 _BROKEN_NODE = {

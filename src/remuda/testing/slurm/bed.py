@@ -310,10 +310,6 @@ class SlurmBed(Client):
         drills.note(self, f"{name} crashes")
         self.run("scontrol", "update", f"nodename={name}", "state=down", "reason=Not responding", check=False)
 
-    def kill9(self, name: str = "slurmctld") -> None:
-        """The same for a service: no file is written, no word is said."""
-        self.crash(name)
-
     def freeze(self, name: str) -> None:
         """Stop a node or a service where it stands: connections stay open and nobody answers. `thaw` ends it.
 

@@ -11,7 +11,7 @@ from remuda.fleet.processes import wait_until
 from remuda.fleet.tree import SBIN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 CLIENTS = ("SLURM", "SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_", "SINFO_", "SACCT_", "SCONTROL_")
@@ -81,18 +81,7 @@ class Client:
         Raises:
             TimedOut: it was not.
         """
-        seen = ""
-
-        def there() -> bool:
-            nonlocal seen
-            seen = self.job_state(job)
-            return seen in states
-
-        try:
-            wait_until(there, f"job {job} is {' or '.join(states)}", limit_s, step_s=0.1)
-        except TimedOut as error:
-            raise TimedOut(f"{error}; it is {seen or 'unknown'}") from error
-        return seen
+        return _wait_for(lambda: self.job_state(job), f"job {job}", states, limit_s)
 
     def node_states(self) -> dict[str, str]:
         """States of the nodes, short and with marks, as `sinfo -o %t` has them; empty when the controller is down."""
@@ -105,18 +94,7 @@ class Client:
         Raises:
             TimedOut: it was not.
         """
-        seen = ""
-
-        def there() -> bool:
-            nonlocal seen
-            seen = self.node_states().get(node, "")
-            return seen.rstrip(MARKS) in states
-
-        try:
-            wait_until(there, f"node {node} is {' or '.join(states)}", limit_s, step_s=0.1)
-        except TimedOut as error:
-            raise TimedOut(f"{error}; it is {seen or 'unknown'}") from error
-        return seen
+        return _wait_for(lambda: self.node_states().get(node, ""), f"node {node}", states, limit_s)
 
     def wait_idle(self, *, states: Sequence[str] = ("idle",), limit_s: float = 180) -> None:
         """Wait until all nodes are in one of the states, without marks.
@@ -134,3 +112,18 @@ class Client:
         except TimedOut as error:
             left = ", ".join(f"{name} {state}" for name, state in others().items())
             raise TimedOut(f"{error}; others: {left or 'none now'}") from error
+
+
+def _wait_for(look: Callable[[], str], what: str, states: Sequence[str], limit_s: float) -> str:
+    seen = ""
+
+    def there() -> bool:
+        nonlocal seen
+        seen = look()
+        return seen.rstrip(MARKS) in states
+
+    try:
+        wait_until(there, f"{what} is {' or '.join(states)}", limit_s, step_s=0.1)
+    except TimedOut as error:
+        raise TimedOut(f"{error}; it is {seen or 'unknown'}") from error
+    return seen

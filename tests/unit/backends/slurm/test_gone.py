@@ -23,8 +23,6 @@ DAY = 86400.0
 class NothingKnown:
     """A Slurm that answers, and knows no job."""
 
-    look_s = 0.0
-
     async def queue(self) -> list[Any]:
         return []
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from remuda.backends.slurm.pace import BURST, SOON_S, Pace
 
 
-def looks(pace: Pace, begin: float, until: float, took_s: float = 0.01) -> list[float]:
+def looks(pace: Pace, begin: float, until: float) -> list[float]:
     """When it is asked by somebody who hurries all the time."""
     now, times = begin, []
     while now < until:
         times.append(now)
-        now += pace.looked(now, took_s)
+        now += pace.looked(now)
     return times
 
 
@@ -29,15 +29,10 @@ def test_what_was_saved_while_nothing_was_asked_is_spent_again() -> None:
     assert len(looks(pace, 500.0, 502.6)) == BURST
 
 
-@pytest.mark.parametrize(("took_s", "pause_s"), [(0.0, SOON_S), (0.1, SOON_S), (0.4, 2.0), (30.0, 5.0)])
-def test_a_controller_that_is_slow_is_left_alone(took_s: float, pause_s: float) -> None:
-    assert Pace(5.0).looked(0.0, took_s) == pause_s
-
-
 @pytest.mark.parametrize("usual_s", [0.0, 0.1, SOON_S])
 def test_who_asks_more_often_anyway_goes_on(usual_s: float) -> None:
     pace = Pace(usual_s)
-    assert {pace.looked(float(now), 0.3) for now in range(50)} == {usual_s}
+    assert {pace.looked(float(now)) for now in range(50)} == {usual_s}
 
 
 @given(st.lists(st.floats(0.0, 60.0), max_size=80), st.floats(0.6, 30.0))
@@ -45,6 +40,6 @@ def test_on_average_it_is_asked_no_more_than_before(pauses: list[float], usual_s
     """Whatever pauses there are between tasks that end."""
     pace, now, count = Pace(usual_s), 0.0, 0
     for pause in pauses:
-        now += max(pause, pace.looked(now, 0.01))
+        now += max(pause, pace.looked(now))
         count += 1
     assert count <= BURST + 1 + now / usual_s

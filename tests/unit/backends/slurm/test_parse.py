@@ -51,6 +51,13 @@ def test_squeue() -> None:
     assert lines[4].name == "a name; with everything | in it"
 
 
+def test_a_job_of_a_partition_without_a_limit_has_none() -> None:
+    text = squeue_text("squeue-22.05.txt")
+    limited = text.split(FIELD)[10]
+    assert parse_squeue(text)[0].has_limit
+    assert not parse_squeue(text.replace(limited, "365-00:00:00", 1))[0].has_limit
+
+
 @pytest.mark.parametrize(
     "text",
     ["nonsense", f"{RECORD}12{FIELD}x\n", f"slurm_load_jobs error{RECORD}", f"{RECORD}x{FIELD * 12}\n"],

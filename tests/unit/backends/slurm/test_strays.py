@@ -114,7 +114,7 @@ async def test_what_has_gone_may_be_cancelled(answer: CommandOutput, passes: boo
 
     client = SlurmClient(Said())  # type: ignore[arg-type]
     if passes:
-        await client.terminate("x", "4")
+        await client.cancel("x", "4")
         return
     with pytest.raises(BackendUnreachable):
-        await client.terminate("x", "4")
+        await client.cancel("x", "4")

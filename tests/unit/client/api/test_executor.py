@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import remuda
 from remuda.base.errors import InputError
-from remuda.client.api import entrypoint, executor
+from remuda.client.api import eks, entrypoint, executor
+from remuda.client.api.eks import EKSExecutor
 from remuda.client.api.executor import Executor, ReplicaHandle, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 def view(phase: str, *ranks: tuple[str, str], reason: str = "") -> dict[str, Any]:
@@ -51,6 +54,7 @@ def test_states(seen: dict[str, Any], expected: str) -> None:
 
 def test_public_names_are_imported_late() -> None:
     assert remuda.Executor is Executor
+    assert remuda.EKSExecutor is EKSExecutor
     assert remuda.ReplicaHandle is ReplicaHandle
 
 
@@ -110,14 +114,29 @@ def test_a_handle_can_be_sent_elsewhere() -> None:
             id="rigid",
         ),
         pytest.param(
-            lambda: Executor.of("kubernetes", image="r/t:1").launch_replicas(1, "m:f"),
-            "entrypoint: functions are not run in images, which have none of the modules of this machine",
-            id="a function in an image",
-        ),
-        pytest.param(
-            lambda: Executor.of("kubernetes", image="r/t:1").launch_replicas(1, __file__),
+            lambda: Executor.of("kubernetes", image="r/t:1", rendezvous="file:///x").launch_replicas(1, __file__),
             "launch_replicas(…): ranks on Kubernetes share no files: they need a `rendezvous` in an object store",
             id="no place to meet",
+        ),
+        pytest.param(
+            lambda: EKSExecutor("r/t:1", batch_api=object()),
+            "batch_api: remuda speaks with the API server itself, by the kubeconfig", id="a client of one's own",
+        ),
+        pytest.param(
+            lambda: EKSExecutor("r/t:1", cpu_request="500m"),
+            "cpu_request: must be whole CPUs, not '500m'", id="a part of a CPU",
+        ),
+        pytest.param(
+            lambda: EKSExecutor("r/t:1", tolerations=[{"operator": "Exists"}]),
+            "tolerations: a toleration needs a key, and this has none: {'operator': 'Exists'}", id="every taint",
+        ),
+        pytest.param(
+            lambda: EKSExecutor("r/t:1").launch_replicas(1, "m:f", gpu="B300"),
+            "gpu: no type of instance is known for 'B300'", id="a GPU that no instance has",
+        ),
+        pytest.param(
+            lambda: EKSExecutor("r/t:1", ttl_seconds_after_finished=-1).launch_replicas(1, "m:f"),
+            "launch_replicas(…): `ttl` must not be negative, but is -1", id="a field of the document",
         ),
         pytest.param(
             lambda: Executor.of("kubernetes", image="r/t:1").launch_replicas(1, __file__, gpu="H100:8"),
@@ -157,13 +176,75 @@ def test_another_kind_than_this_machine_has(monkeypatch: pytest.MonkeyPatch) -> 
 def test_arguments_travel_in_the_environment(tmp_path: Path) -> None:
     script = tmp_path / "fit.py"
     script.write_text("")
-    program, env = executor._program(str(script), {"lr": 0.1, "layers": [1, 2], "name": "a b"}, "local")
-    assert program == {"command": [sys.executable, str(script)]}
+    program, env, files = executor._program(str(script), {"lr": 0.1, "layers": [1, 2], "name": "a b"}, "local")
+    assert (program, files) == ({"command": [sys.executable, str(script)]}, {})
     assert json.loads(env.pop("REMUDA_ARGS")) == {"lr": 0.1, "layers": [1, 2], "name": "a b"}
     assert env == {"LR": "0.1", "NAME": "a b"}
     words = ["--lr", "0.1"]
-    assert executor._program(str(script), words, "slurm") == ({"command": [sys.executable, str(script), *words]}, {})
-    assert executor._program(str(script), words, "kubernetes") == ({"script": str(script), "args": words}, {})
+    typed = {"command": [sys.executable, str(script), *words]}
+    assert executor._program(str(script), words, "slurm") == (typed, {}, {})
+    assert executor._program(str(script), words, "kubernetes") == ({"script": str(script), "args": words}, {}, {})
+
+
+def test_a_function_travels_into_an_image_with_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "fits", raising=False)  # another test may have loaded one
+    (tmp_path / "fits.py").write_text("def fit(): ...\n")
+    program, _, files = executor._program("fits:fit", {}, "kubernetes", "python3.12")
+    assert program == {"command": ["python3.12", "__REMUDA_FILES__/remuda_call.py", "fits:fit", "told"]}
+    assert files.pop("remuda_call.py") == Path(entrypoint.__file__).read_text()
+    assert files == {"fits.py": "def fit(): ...\n"}
+    for own in ("json:dumps", "torch.nn:Linear", "of_the_image:fit"):
+        assert [*executor._program(own, {}, "kubernetes")[2]] == ["remuda_call.py"]
+
+
+@pytest.mark.parametrize("result", [{"loss": 1.5}, [1, "a\n"], "text", 3, False])
+def test_a_function_tells_its_result_where_no_file_comes_back(
+    result: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "call.py").write_text(Path(entrypoint.__file__).read_text())
+    (tmp_path / "fits.py").write_text(
+        "import sys\ndef fit(value):\n    sys.stdout.write('half a line')\n    return value\n"
+    )
+    env = {"PATH": "/usr/bin:/bin", "REMUDA_ARGS": json.dumps({"value": result})}
+    argv = ["python3", "call.py", "fits:fit", "told"]
+    told = subprocess.run(argv, cwd=tmp_path, env=env, check=True, capture_output=True, text=True).stdout
+    assert told.splitlines()[0] == "half a line"
+    assert executor._result(tmp_path, told) == result
+
+
+SEEDS = {
+    "image": "r/t:1", "namespace": "default", "cpus_per_task": 4, "mem": "16Gi", "ttl": 3600, "max_retries": 0,
+    "gpu_resource": "nvidia.com/gpu",
+}  # fmt: skip
+
+
+def test_the_words_of_the_executor_for_eks() -> None:
+    assert EKSExecutor("r/t:1")._fields == SEEDS
+    taint = SimpleNamespace(key="gpu", operator="Exists", value=None, effect="NoSchedule")
+    made = EKSExecutor(
+        "r/t:1", namespace="ml", service_account_name="sa", runtime_class_name="gvisor", run_id="x",
+        tolerations=[taint, {"key": "a", "operator": "Equal", "value": "b"}, "c"], cpu_request=8, backoff_limit=2,
+        node_selector={"zone": "a", eks.INSTANCE: "p5e.48xlarge"}, command="python -m train", context="prod",
+    )  # fmt: skip
+    assert made._fields == {
+        **SEEDS, "namespace": "ml", "service_account": "sa", "runtime_class": "gvisor", "cpus_per_task": 8,
+        "max_retries": 2, "tolerations": ["gpu:NoSchedule", "a=b", "c"], "context": "prod",
+    }  # fmt: skip
+    assert (made._command, made._base) == (("python", "-m", "train"), "x")
+    assert made._resources("H100:8") == {
+        "node_selector": {"zone": "a", eks.INSTANCE: "p5e.48xlarge"}, "resources": {"gpus": 8}
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gpu", "kind", "count"),
+    [("A100", "p4d.24xlarge", 1), ("H100:8", "p5.48xlarge", 8), ("A10G", "g5.xlarge", 1), ("T4", "g4dn.xlarge", 1)],
+)
+def test_a_kind_of_gpu_is_a_type_of_instance(gpu: str, kind: str, count: int) -> None:
+    asked = EKSExecutor("r/t:1")._resources(gpu)
+    assert asked == {"node_selector": {eks.INSTANCE: kind}, "resources": {"gpus": count}}
+    assert EKSExecutor("r/t:1")._resources(2) == {"node_selector": {}, "resources": {"gpus": 2}}
 
 
 @pytest.mark.parametrize(

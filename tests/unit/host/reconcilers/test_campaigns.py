@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.unit.bench.test_store import point
 from tests.unit.supervise.bed import Bed, Killed
 from tests.unit.supervise.build import group
 
 from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import Conflict, NotFound, Unwritable
+from remuda.bench.store import PointStore
 from remuda.host.reconcilers.campaign_bodies import CampaignBody, PlannedRow
 from remuda.host.reconcilers.campaigns import Campaigns
 from remuda.host.reconcilers.job_rows import JobKeeper
@@ -74,7 +77,7 @@ class Site:
             for token in self.bed.backend.living():
                 if ".driver." not in token and not self.is_slow:
                     self.bed.host.take(self.bed.backend.report(token))
-                elif ".driver." in token:
+                elif ".driver." in token and not self.is_slow:
                     self.bed.backend.end(token, self.code)
             self.most = max(self.most, len({token.split(".")[0] for token in self.swarms(living=True)}))
             await self.campaigns._turn()
@@ -276,6 +279,66 @@ async def test_one_that_ended_with_its_benchmark_is_no_answer_to_the_next(site: 
     assert site.service.view("a").phase == "DONE"
     assert site.service.create(first).uid == "uid1", "a command that was not answered asks again"
     assert site.service.create(second).uid == "uid2"
+
+
+def sweep_of(site: Site, name: str, rows: dict[str, str], bound: int = 1) -> CampaignBody:
+    """Rows that end by themselves, each with the addresses of its points."""
+    driver = group("driver", 1, role=Role.DRIVER, replace=NEVER).model_copy(update={"probe": None, "listen": None})
+    body = site.body(*rows, has_job=False, tag=name).model_copy(update={"name": name, "kind": "sweep", "bound": bound})
+    for planned, said in zip(body.rows, rows.values(), strict=True):
+        own = {"groups": (*planned.workload.groups, driver), "ends_with": "driver", "digest": planned.workload.uid}
+        planned.workload = planned.workload.model_copy(update=own)
+        planned.points = [{"address": one * 20, "repeats": 1} for one in said]
+    return body
+
+
+def steps(site: Site, name: str) -> dict[str, str]:
+    return {row["name"]: row["step"] for row in site.campaigns.view(name)["rows"]}
+
+
+async def test_what_another_sweep_measures_at_the_moment_is_waited_for(site: Site) -> None:
+    """Their first rows share the point `y`, and the last have one name; the second row of `q` is free."""
+    site.is_slow = True
+    await site.campaigns.begin(sweep_of(site, "p", {"a": "xy", "d": "v"}, bound=2))
+    await site.go(2)
+    await site.campaigns.begin(sweep_of(site, "q", {"b": "yz", "c": "w", "d": "u"}, bound=3))
+    await site.go(3)
+    assert steps(site, "p") == {"a": "starting", "d": "starting"}
+    assert steps(site, "q") == {"b": "waiting", "c": "starting", "d": "waiting"}
+    told = {row["name"]: row["told"] for row in site.campaigns.view("q")["rows"]}
+    assert told["b"] == told["d"] == "sweep 'p' measures points of it now"
+    site.new_host()
+    await site.go(2)
+    assert steps(site, "q")["b"] == "waiting", "the next host waits, too"
+    site.is_slow = False
+    while {*steps(site, "q").values()} != {"over"}:
+        await site.go(5)
+        if steps(site, "q")["b"] != "waiting":
+            assert steps(site, "p")["a"] == "over"
+    assert [row["outcome"] for name in "pq" for row in site.campaigns.view(name)["rows"]] == ["done"] * 5
+
+
+async def test_what_the_other_sweep_has_measured_is_not_brought_up(site: Site) -> None:
+    kept = PointStore(site.paths.root / "bench")
+    await site.campaigns.begin(sweep_of(site, "p", {"a": "xy"}))
+    await site.go(2)
+    await site.campaigns.begin(sweep_of(site, "q", {"b": "y", "c": "yz"}))
+    for address, verdict in (("x", "valid"), ("y", "suspect"), ("z", "invalid")):
+        kept.write(replace(point(), id=address * 20, verdict=verdict), [])
+    for _ in range(30):
+        await site.go(2)
+    assert [row["outcome"] for row in site.campaigns.view("q")["rows"]] == ["done", "done"]
+    assert sorted({token.split(".")[0] for token in site.swarms()}) == ["a", "c"], "`c` lacks a point that counts"
+
+
+async def test_two_pools_may_share_a_swarm(site: Site) -> None:
+    await site.campaigns.begin(site.body("a"))
+    await site.go(3)
+    other = site.body("a").model_copy(update={"name": "o"})
+    other.rows[0].job = site.row("b", "b").job
+    await site.campaigns.begin(other)
+    await site.go(1)
+    assert steps(site, "o") != {"a": "waiting"}
 
 
 async def test_one_that_would_fail_is_told_and_the_others_go_on(site: Site) -> None:

@@ -12,7 +12,7 @@ from remuda.client.bench.benchmarks import BenchPlan, loads_of
 from remuda.client.bench.deployed import scaled
 from remuda.plan.deployment.bench import TOLD, bench_group, load_words, with_benchmark
 from remuda.plan.job import WATCH
-from remuda.plan.model import Command, Endpoint, Group, Kind, Pool, Resources, Role, Workload
+from remuda.plan.model import Command, Endpoint, Group, Kind, Pool, Resources, Role, Secret, Workload
 from remuda.specs.benchmark import BenchmarkSpec
 from remuda.specs.deployment import DeploymentSpec
 
@@ -106,6 +106,20 @@ def test_a_command_has_the_environment_of_the_deployment_and_its_own() -> None:
     load = bench_group(workload(), spec_of(LOAD, env={"A": "one"}), **PLACES)
     assert load is not None
     assert "A" not in load.command.env, "what is for engines is not for a program of ours"
+
+
+def test_questions_are_told_in_the_words_of_a_benchmark() -> None:
+    questions = {
+        "type": "gpqa", "limit": 40, "concurrencies": [8, 16], "req_rate": 5, "hub_token": {"env": "MINE"},
+        "env": {"HF_HOME": "/h", "PYTHONPATH": "/x"},
+    }  # fmt: skip
+    group = bench_group(workload(), spec_of(questions, env={"A": "one"}), **PLACES)
+    assert group is not None
+    assert group.command.env == {"HF_HOME": "/h", "REMUDA_HOME": "/home/me/.remuda"}
+    assert group.command.secret_env == {"HF_TOKEN": Secret(env="MINE")}
+    asked = BenchmarkSpec.model_validate(json.loads(group.command.files[TOLD])["load"])
+    assert (asked.tasks, asked.limit, asked.concurrency) == (("gpqa_diamond_cot_zeroshot",), 40, (8,))
+    assert (asked.api, asked.rate, asked.num_fewshot, asked.hub_token) == ("chat", (), None, None)
 
 
 def test_it_comes_after_the_gate_and_is_a_job_beside_the_frontend() -> None:

@@ -58,7 +58,10 @@ class QueueLine:
     """Ended jobs: when; others: when the time limit ends it."""
     submitted_at: float
     has_limit: bool
-    """Without a time limit Slurm writes an end a year ahead."""
+    """Without a time limit Slurm writes an end a year ahead, and in a partition without one a limit of a year."""
+
+
+_YEAR_S = 365 * 86400.0
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,7 @@ def _queue_line(record: str) -> QueueLine:
         nodes=nodes,
         started_at=read_time(started),
         ends_at=read_time(ends),
-        has_limit=read_duration(limit) > 0,
+        has_limit=0 < read_duration(limit) < _YEAR_S,
         submitted_at=read_time(submitted),
     )
 

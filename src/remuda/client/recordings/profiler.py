@@ -96,13 +96,16 @@ def nodes_of_fleet(named: Sequence[str]) -> tuple[str, ...]:
 
     Raises:
         NotFound: there is no such node, or no fleet although one is named.
-        InputError: it joined without a GPU, or all did.
+        InputError: it joined without a GPU, or all did; or nodes have files of their own.
     """
     paths = state_paths()
     if not paths.fleet_environment.exists():
         if named:
             raise NotFound("this host has no fleet", hint="start one: remuda host start --port 8090")
         return ()
+    if paths.fleet_carried.exists():
+        hint = "to record this machine: --here; on a node: remuda profiler start, with a host of its own"
+        raise InputError("nodes of this fleet have files of their own, from which no recording comes back", hint=hint)
     members = Roll(paths.fleet / "roll.json").members
     for name in named:
         if name not in members:

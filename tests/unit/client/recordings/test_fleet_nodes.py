@@ -63,6 +63,14 @@ def test_what_cannot_be_recorded(
     assert (str(told.value), told.value.hint) == (said, hint)
 
 
+def test_nodes_that_share_no_directory_are_not_recorded(fleet: Path) -> None:
+    join(fleet, node("b2", "h100:2"))
+    (fleet / "carried").touch()
+    with pytest.raises(RemudaError) as refused:
+        nodes_of_fleet(())
+    assert str(refused.value) == "nodes of this fleet have files of their own, from which no recording comes back"
+
+
 def test_where_nothing_is_heard_it_is_said_what_nodes_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profiler, "_BEGIN_S", 0.0)
     folder = tmp_path / "exp1"

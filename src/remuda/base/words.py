@@ -21,7 +21,7 @@ ELSEWHERE: Final = {
     "blacklist": "remuda nodes ban", "cancel": "remuda stop", "check": "remuda config check",
     "control": "remuda stop, restart, pause", "daemon": "remuda host", "defaults": "remuda init defaults",
     "delete": "remuda down --remove", "describe": "remuda status", "join": "remuda client connect",
-    "kill": "remuda stop",
+    "kill": "remuda stop", "node": "remuda nodes status NODE",
     "launch": "remuda up", "ls": "remuda list", "monitor": "remuda status --watch", "ps": "remuda status",
     "resume": "remuda unpause", "rm": "remuda down --remove", "sbatch": "remuda run", "scancel": "remuda stop",
     "sessions": "remuda profiler sessions", "setup": "remuda init cluster", "sinfo": "remuda nodes",

@@ -263,6 +263,12 @@ def connect(*, start: bool = True, wait_s: float = 0.0) -> HostClient:
     return client
 
 
+def running() -> HostClient | None:
+    """A client of the host that answers now; None where none does."""
+    client = HostClient()
+    return client if client.is_up() else None
+
+
 def looking(*, starts: bool = False) -> HostClient:
     """A client for who only looks: as `connect`, but none is started where no workload is, or where one was stopped.
 

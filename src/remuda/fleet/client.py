@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from remuda import __version__
 from remuda.base import log
@@ -24,6 +24,7 @@ from remuda.base.disk.paths import StatePaths, state_paths
 from remuda.base.errors import Conflict, HostUnreachable, NotFound, Rejected, RemudaError, TimedOut, Unavailable
 from remuda.fleet import machine, membership, tree
 from remuda.fleet.addresses import towards
+from remuda.fleet.carried.carrier import Carrier
 from remuda.fleet.conf import NodeConf
 from remuda.fleet.daemons import Node
 from remuda.fleet.link import Link, Stranger
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from remuda.fleet.tree import Tree
 
 _LOG = logging.getLogger("remuda.fleet.client")
+T = TypeVar("T")
 PATIENCE_S = 60.0
 """A client that is not resilient ends after so long without the head."""
 LOOK_S = 300.0
@@ -87,6 +89,7 @@ class NodeClient:
         """
         taken = "a client of this fleet runs on this machine already"
         lock = Lock(self.folder / membership.LOCK, taken, "remuda client status")
+        carrying = asyncio.create_task(Carrier(self.folder, self._ask, self._tell).run(), name="carrying")
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         try:
@@ -94,8 +97,13 @@ class NodeClient:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._stop.wait(), self._pause_s())
         finally:
+            carrying.cancel()
+            await asyncio.gather(carrying, return_exceptions=True)
             await self._link.close()
             lock.close()
+
+    async def _ask(self, verb: str, message: object, answer: Callable[[], T]) -> T:
+        return await self._link.ask(verb, f"Key {self.it.key}", message, answer)
 
     def _pause_s(self) -> float:
         return backoff_s(self._failures, FIRST_S, LONGEST_S, key=self.it.name, jitter=0.5) or BEAT_S
@@ -201,9 +209,16 @@ class NodeClient:
         problems = [] if self._node.alive() else ["slurmd or munged is down"]
         beat = Beat(
             at=time.time(), address=self._was[0], gpus=await self._gpus_now(), remuda=__version__,
-            free_bytes=machine.free_bytes(self.folder), problems=problems,
+            free_bytes=machine.free_bytes(self.folder), problems=problems, shares=self._shares(),
         )  # fmt: skip
         return await self._link.ask("beat", f"Key {self.it.key}", beat, Levels)
+
+    def _shares(self) -> bool:
+        """Whether this machine sees the head's state directory; heads that do not ask share it."""
+        path, text = (self.it.joined or {}).get("proof") or ("", "")
+        with suppress(OSError):
+            return not path or Path(path).read_text() == text
+        return False
 
     async def _gpus_now(self) -> str:
         """GPUs that answer, of those that the head knows. Without a driver what was said counts: devices are there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -33,7 +34,7 @@ from remuda.fleet.client import NodeClient
 from remuda.fleet.head import HTTP_PORT
 from remuda.fleet.link import Link
 from remuda.fleet.membership import LOG, Membership
-from remuda.fleet.processes import Daemons
+from remuda.fleet.processes import Daemons, send
 from remuda.wire.fleet import Joining, Leaving, Levels
 
 if TYPE_CHECKING:
@@ -251,7 +252,7 @@ def disconnect(paths: StatePaths, tell: Callable[[str], None], *, force: bool = 
     Args:
         paths: of the state directory.
         tell: is told what is waited for.
-        force: do not wait: what runs here is given up.
+        force: wait for nobody: what runs here is given up, and so is a head that does not answer.
 
     Raises:
         NotFound: this machine is no node.
@@ -280,14 +281,20 @@ def disconnect(paths: StatePaths, tell: Callable[[str], None], *, force: bool = 
 
 
 def _leaving(folder: Path, it: Membership, *, force: bool) -> Levels | None:
-    """Tell the head that this node leaves; None where it knows it no more, and so this machine neither."""
+    """Tell the head that this node leaves; None where that knows it no more, or is given up: then it has left."""
     try:
         return asyncio.run(_ask_to_leave(it, force=force))
     except NotFound:
-        client.drop(folder)
-        return None
+        pass
     except HostUnreachable as error:
-        raise HostUnreachable(error.message, hint="try again when the head is back") from error
+        if not force:
+            hint = "try again when the head is back; where it is gone for good: --force"
+            raise HostUnreachable(error.message, hint=hint) from error
+        if pid := membership.running(folder):
+            send([pid], signal.SIGTERM)
+            until(lambda: not membership.running(folder), _START_S)
+    client.drop(folder)
+    return None
 
 
 async def _ask_to_leave(it: Membership, *, force: bool) -> Levels:

@@ -162,7 +162,7 @@ class Host:
         facts = Facts(pid=me.pid, node=me.node, home=str(self.paths.root), database=self.store.address.shown,
                       started_at=time.time())  # fmt: skip
         app = App(service, reports, facts, self._stop.set, jobs, campaigns,
-                  Fleet(self.paths, partial(self._be_heard, service, reports)))  # fmt: skip
+                  Fleet(self.paths, partial(self._be_heard, service, reports), reach.take))  # fmt: skip
         listener = self._listen()
         starting.over(self.paths)
         _LOG.info("host %d serves %s, lease %d", me.pid, self.paths.root, taken.fence)

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from remuda.base.errors import NotFound, Rejected, RemudaError, Unavailable, to_json
 from remuda.host.reports import most_lines
+from remuda.wire import carrying
 from remuda.wire.accepting import Strangers
 from remuda.wire.fleet import MOST_BYTES, PATH
 from remuda.wire.gate import Limits
@@ -139,6 +140,7 @@ class FleetServer:
             if name:
                 self._admitted(line, name)
                 is_closed = False
+                request = request.clone(client_max_size=carrying.MOST_BYTES)
             verb = request.path.removeprefix(f"{PATH}/")
             if request.method != "POST" or not request.path.startswith(f"{PATH}/"):
                 raise Rejected(f"there is no {request.method} {request.path[:80]} here")

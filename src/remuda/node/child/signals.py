@@ -30,6 +30,7 @@ class Signals:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         for number in (*FORWARDED, *ENDING, signal.SIGHUP, signal.SIGCHLD):
             signal.signal(number, self._note)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # they waited since the program began, see `zipapp`
 
     def wait(self, longest_ms: float, *descriptors: int) -> None:
         """Wait for a signal, or until one of the descriptors can be read."""

@@ -274,15 +274,11 @@ def main() -> int:
     paths = state_paths()
     log.setup(path=paths.fleet_node / membership.LOG)
     try:
-        asyncio.run(_run(paths))
+        asyncio.run(NodeClient(paths, _LOG.info).run())
     except RemudaError as error:
         _LOG.error("%s%s", error, f" ({error.hint})" if error.hint else "")
         return error.exit_code
     return 0
-
-
-async def _run(paths: StatePaths) -> None:
-    await NodeClient(paths, _LOG.info).run()
 
 
 if __name__ == "__main__":

@@ -195,11 +195,7 @@ def _by_ssh(login: str) -> dict[str, Any]:
 
 def run(paths: StatePaths, tell: Callable[[str], None]) -> None:
     """Be the client, in this process; errors as `NodeClient.run`."""
-
-    async def be() -> None:
-        await NodeClient(paths, tell).run()
-
-    asyncio.run(be())
+    asyncio.run(NodeClient(paths, tell).run())
 
 
 def start(paths: StatePaths) -> None:

@@ -68,14 +68,14 @@ def closed(controller: Controller) -> dict[str, str]:
     }
 
 
-def drain(controller: Controller, name: str) -> None:
-    """A node gets nothing new.
+def put(controller: Controller, name: str, state: str, reason: str = "") -> None:
+    """A node in `drain` gets nothing new, until `resume`; in `down` what runs there ends, and has failed with its node.
 
     Raises:
         Rejected: there is no such node.
         BackendUnreachable: no answer.
     """
-    _run(controller, "update", f"nodename={name}", "state=drain", f"reason={LEAVES}")
+    _run(controller, "update", f"nodename={name}", f"state={state}", *([f"reason={reason}"] if reason else []))
 
 
 def end_recorders(controller: Controller, name: str) -> None:
@@ -84,18 +84,8 @@ def end_recorders(controller: Controller, name: str) -> None:
         controller.ask("scancel", *jobs)
 
 
-def resume(controller: Controller, name: str) -> None:
-    """A node gets work again; errors as `drain`."""
-    _run(controller, "update", f"nodename={name}", "state=resume")
-
-
-def give_up(controller: Controller, name: str, reason: str = LEAVES) -> None:
-    """A node is off for Slurm: what runs there ends, and has failed with its node; errors as `drain`."""
-    _run(controller, "update", f"nodename={name}", "state=down", f"reason={reason}")
-
-
 def delete(controller: Controller, name: str) -> None:
-    """Forget a node; errors as `drain`, and while something runs there."""
+    """Forget a node; errors as `put`, and while something runs there."""
     _run(controller, "delete", f"nodename={name}")
 
 

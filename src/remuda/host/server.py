@@ -153,7 +153,8 @@ class Host:
         jobs = JobKeeper(journal, supervisor, self.paths, self.clock)
         campaigns = Campaigns(service, jobs)
         supervisor.after = every(service, jobs, campaigns)
-        self._heed_signals()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         starting.say(self.paths, "begins to listen")
         reach = Reach(service)
         reports = ReportServer(lasting_secret(self.paths.report_secret), reach.take)
@@ -177,10 +178,6 @@ class Host:
             self._remove_own_files()
             self._release(taken)
             _LOG.info("host %d ended; workloads go on running", me.pid)
-
-    def _heed_signals(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
 
     async def _until_stopped(self, app: App, listener: socket.socket, lease: leases.Lease) -> None:
         """Run all parts until the first ends, then end the others. What a part raised is raised here."""

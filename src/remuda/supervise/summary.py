@@ -56,7 +56,8 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> WorkloadSummary:
         return WorkloadSummary("PAUSED", 0, wanted, _why(mine) or "nothing is started until it is unpaused")
     fronts = _fronts(want, tasks)
     lost = _lost_service(want, tasks)
-    if failure := _failure(want, mine, fronts, wanted) or _never_up(lost, ready):
+    never_up = _sentence(lost) if lost is not None and lost.phase is Phase.FAILED and not ready else ""
+    if failure := _failure(want, mine, fronts, wanted) or never_up:
         return WorkloadSummary("FAILED", ready, wanted, failure)
     if going := _by_itself(want, mine, ready, wanted):
         return going
@@ -102,10 +103,6 @@ def _lost_service(want: Want, tasks: Mapping[TaskKey, Task]) -> Task | None:
     services = [group for group in want.workload.groups if group.role.stays and group.name in awaited]
     mine = (_foremost(want, tasks, group) for group in services)
     return next((task for task in mine if task.phase not in (Phase.READY, Phase.DONE)), None)
-
-
-def _never_up(lost: Task | None, ready: int) -> str:
-    return _sentence(lost) if lost is not None and lost.phase is Phase.FAILED and not ready else ""
 
 
 def _by_itself(want: Want, mine: list[Task], ready: int, wanted: int) -> WorkloadSummary | None:

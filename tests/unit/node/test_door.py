@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.conftest import until
 
-from remuda.node.guard import member, member_line
+from remuda.node.guard import door as doors
+from remuda.node.guard import member_line
 from remuda.node.guard.door import Door
 from remuda.wire.gate import PAUSE_S, Limits
 
@@ -157,7 +158,7 @@ def test_a_member_that_is_crowded_out_calls_again(door: Door, tmp_path: Path) ->
 
         meeting(crowded.getsockname()[1])
         with ThreadPoolExecutor(1) as pool:
-            met = pool.submit(member.meet, tmp_path)
+            met = pool.submit(doors.call, tmp_path / member_line.MEETING, rank=1)
             crowded.accept()[0].close()
             meeting(door.port)
             deadline = time.monotonic() + 60
@@ -169,8 +170,9 @@ def test_a_member_that_is_crowded_out_calls_again(door: Door, tmp_path: Path) ->
                 with contextlib.suppress(BlockingIOError):
                     crowded.accept()[0].close()
                 time.sleep(0.001)
-            line = met.result()
-    assert line is not None
+            found = met.result()
+    assert found is not None
+    line = found[0]
     assert [one.socket.getpeername() for one in taken] == [line.socket.getsockname()]
     for one in (line, *taken):
         one.close()

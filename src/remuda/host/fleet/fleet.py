@@ -292,7 +292,7 @@ class Fleet:
         self.heard[joining.name] = Heard(time.monotonic(), Beat(address=joining.address, gpus=joining.gpus))
         if before is not None and before.leaving and not roll.members[joining.name].leaving:
             with suppress(RemudaError):
-                await asyncio.to_thread(scontrol.resume, controller, joining.name)
+                await asyncio.to_thread(scontrol.put, controller, joining.name, "resume")
         _LOG.info("node %s joined from %s", joining.name, joining.address)
         key = await asyncio.to_thread(lambda: controller.munge_key)
         proof = await asyncio.to_thread(self.carrying.proof)
@@ -323,9 +323,9 @@ class Fleet:
             roll.leave(name)
         there = await asyncio.to_thread(scontrol.look, controller, name)
         if leaving.force and not there.is_empty:
-            await asyncio.to_thread(scontrol.give_up, controller, name)
+            await asyncio.to_thread(scontrol.put, controller, name, "down", scontrol.LEAVES)
         elif not there.is_closed:
-            await asyncio.to_thread(scontrol.drain, controller, name)
+            await asyncio.to_thread(scontrol.put, controller, name, "drain", scontrol.LEAVES)
         await asyncio.to_thread(scontrol.end_recorders, controller, name)
         there = await asyncio.to_thread(scontrol.look, controller, name)
         return self._levels(name, is_empty=there.is_empty and there.is_closed)
@@ -347,7 +347,7 @@ class Fleet:
                 f"{name} is not off: it was heard {silent:.1f} s ago",
                 hint="to give up what runs there: remuda client disconnect --force on it, or --force here",
             )
-        await asyncio.to_thread(scontrol.give_up, controller, name, scontrol.LOST)
+        await asyncio.to_thread(scontrol.put, controller, name, "down", scontrol.LOST)
 
     # --- what is shown -----------------------------------------------------------------------------------------------
 

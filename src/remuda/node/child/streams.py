@@ -147,7 +147,7 @@ class Tee:
         """Copy `data` as far as that goes."""
         try:
             while data and self._fd >= 0:
-                if not self._is_file and not self._can_take():
+                if not self._is_file and not any(events & select.POLLOUT for _, events in self._poll.poll(0)):
                     break
                 data = data[os.write(self._fd, data if self._is_file else data[:ATOMIC_BYTES]) :]
         except BlockingIOError:
@@ -155,6 +155,3 @@ class Tee:
         except OSError:  # closed, or the disk is full
             self._fd = -1
         self.dropped_bytes += len(data)
-
-    def _can_take(self) -> bool:
-        return any(events & select.POLLOUT for _, events in self._poll.poll(0))

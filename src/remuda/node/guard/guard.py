@@ -45,11 +45,11 @@ def main(arguments: list[str]) -> int:
     folder = Path(arguments[0])
     signals = Signals()  # what ends the job tells its steps first; they may be saving their work, so this one stays
     spec = ChildSpec.from_json((folder / "child.json").read_text(encoding="utf-8"))
-    found = meet(folder)
-    if found is None or spec.guard is None:
+    met = call(folder / MEETING)
+    if met is None or spec.guard is None:
         sys.stderr.write("remuda-node: guard: the first node does not answer\n")
         return 1
-    line, own = found
+    line, own = met[0], ProcessId(**met[1]["process"])
     name = node_name(os.environ)
     recorder = ChildRecorder(spec, NodeLog(folder, f"guard on {name}:", "info", to_file=False), name)
     recorder.starts({**os.environ, **spec.env})
@@ -166,9 +166,3 @@ class FirstNodeWatch:
             self._said_at = now
             line.say({})
         return ""
-
-
-def meet(folder: Path) -> tuple[member_line.MemberLine, ProcessId] | None:
-    """The line to the first node and the process that counts there; None when it cannot be had."""
-    met = call(folder / MEETING)
-    return (met[0], ProcessId(**met[1]["process"])) if met is not None else None

@@ -29,9 +29,10 @@ GRACE_S = 5.0
 def main(arguments: list[str]) -> int:
     """`member RUN_DIR`: exit code of what was run, 1 when the first node has gone."""
     signals, cleanup = Signals(), adopt_orphans()
-    line = meet(Path(arguments[0]))
-    if line is None:
+    met = call(Path(arguments[0]) / member_line.MEETING, rank=int(os.environ.get("SLURM_PROCID", "0")) + 1)
+    if met is None:
         return _say("the first node does not answer")
+    line = met[0]
     child: subprocess.Popen[bytes] | None = None
     folder = ""
     try:
@@ -56,12 +57,6 @@ def main(arguments: list[str]) -> int:
         line.close()
         scratch.remove(folder)
     return _say("the first node has gone")
-
-
-def meet(folder: Path) -> member_line.MemberLine | None:
-    """The line to the first node; None when it cannot be had."""
-    met = call(folder / member_line.MEETING, rank=int(os.environ.get("SLURM_PROCID", "0")) + 1)
-    return met[0] if met is not None else None
 
 
 def _run(message: dict[str, Any], line: member_line.MemberLine, cleanup: Cleanup) -> subprocess.Popen[bytes]:

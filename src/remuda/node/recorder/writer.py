@@ -260,12 +260,13 @@ class Recorder:
             latest = self._latest[place] if place < len(self._latest) else {}
             known = {"index": gpu.index, "uuid": gpu.uuid, "name": gpu.name, "memory_bytes": gpu.memory_bytes}
             gpus.append({**known, "gone": self._gone.get(gpu.index, ""), **latest})
+        gone = "; ".join(f"GPU {index}: {why}" for index, why in sorted(self._gone.items()))
         thinned = spool.thinned if spool is not None else 0
         bound = f"it is at its bound of {self._max >> 20} MiB, and its oldest {thinned} minutes have one round a second"
         status = Status(
             self._state,
             time.time(),
-            self.reason or self._trouble or self._late() or self._some_gone() or (bound if thinned else ""),
+            self.reason or self._trouble or self._late() or gone or (bound if thinned else ""),
             spool.folder.name if spool is not None else "",
             os.getpid(),
             self._rounds,
@@ -282,9 +283,6 @@ class Recorder:
     def _late(self) -> str:
         why = self._spool.late if self._spool is not None else ""
         return f"minutes cannot be closed, and are lost after {LATE_MINUTES}: {why}" if why else ""
-
-    def _some_gone(self) -> str:
-        return "; ".join(f"GPU {index}: {why}" for index, why in sorted(self._gone.items()))
 
 
 def _first_line(path: str) -> str:

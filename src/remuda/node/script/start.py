@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from remuda.node.child.launch import Launch
@@ -14,49 +14,29 @@ SHELL = "/bin/sh"
 HEAD_BYTES = 4096
 
 
-class ScriptStart(NamedTuple):
-    """What is executed."""
-
-    argv: list[str]
-    note: str = ""
-    """Why it is not the file itself, empty when it is."""
-
-
 def as_file(launch: Launch, cwd: str, journal: NodeLog) -> Launch:
     """How a script is launched: with its interpreter, where the kernel would not start it by itself.
+
+    A first word without a slash is a program on PATH and stays as it is, and so does what cannot be read.
 
     Raises:
         FileNotFoundError: that interpreter does not exist on this node.
     """
-    start = start_of(launch.argv, cwd)
-    if start.note:
-        journal.say("info", start.note)
-    return launch._replace(argv=start.argv)
-
-
-def start_of(argv: list[str], cwd: str) -> ScriptStart:
-    """How to start `argv`, whose first word is a script or a program.
-
-    A word without a slash is a program on PATH and stays as it is, and so does what cannot be read.
-
-    Raises:
-        FileNotFoundError: the interpreter that the script names does not exist on this node.
-    """
-    if "/" not in argv[0]:
-        return ScriptStart(argv)
-    path = Path(cwd or ".", argv[0])
-    words, is_clean = _first_line(path)
+    program = launch.argv[0]
+    path = Path(cwd or ".", program)
+    words, is_clean = _first_line(path) if "/" in program else (None, True)
     if words is None:
-        return ScriptStart(argv)
+        return launch
     executable = os.access(path, os.X_OK)
     if words and not Path(words[0]).exists():
         raise FileNotFoundError(f"its interpreter {words[0]} does not exist on this node")
     if executable and words and is_clean:
-        return ScriptStart(argv)
+        return launch
     why = "is not executable" if not executable else "has no usable interpreter line"
     by = words or [SHELL]
     named = "" if words else ", which is taken where the script names none"
-    return ScriptStart([*by, *argv], f"{argv[0]} {why}: started by {' '.join(by)}{named}")
+    journal.say("info", f"{program} {why}: started by {' '.join(by)}{named}")
+    return launch._replace(argv=[*by, *launch.argv])
 
 
 def _first_line(path: Path) -> tuple[list[str] | None, bool]:

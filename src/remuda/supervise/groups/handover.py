@@ -140,16 +140,13 @@ def lead_s(group: Group, tasks: Mapping[TaskKey, Task]) -> float:
         return 0.0
     if not succession.follows_queue:
         return succession.lead_s
-    running = [task for key, task in tasks.items() if key.group == group.name and _has_waited(task)]
+    mine = (task for key, task in tasks.items() if key.group == group.name and task.phase in RUNNING)
+    running = [task for task in mine if 0 < task.submitted_at <= task.started_at < task.limit_at]
     if not running:
         return succession.lead_s
     wait_s = max(task.started_at - task.submitted_at for task in running)
     has_s = min(task.limit_at - task.started_at for task in running)
     return max(succession.lead_s, min(WAITS * wait_s + succession.lead_s / 2, LEAD_SHARE_MAX * has_s))
-
-
-def _has_waited(task: Task) -> bool:
-    return task.phase in RUNNING and 0 < task.submitted_at <= task.started_at < task.limit_at
 
 
 def next_change(want: Want, tasks: Mapping[TaskKey, Task], now: float) -> float | None:
@@ -236,7 +233,8 @@ def _turn(turns: _Turns, slot: int, tasks: Mapping[TaskKey, Task], now: float) -
         return {index: KEPT, other: Cast(Part.END)}
     if second.yields_at:
         return {index: KEPT, other: _leaving(turns, first, second, now, passes_on=_others_drain(turns.group, tasks))}
-    if second.phase in RUNNING and _is_settled(second, now) and not turns.want.paused:
+    is_settled = second.phase is Phase.READY and second.ready_since > 0 and now >= second.ready_since + SETTLE_S
+    if is_settled and not turns.want.paused:
         return {index: Cast(Part.YIELD, f"{_name(second)} takes over; requests under way are finished"), other: KEPT}
     if first.phase in RUNNING or turns.want.paused:
         return {index: KEPT, other: KEPT}
@@ -297,10 +295,6 @@ def _drain_until(turns: _Turns, first: Task, second: Task) -> float:
     due = _due_at(turns, first)
     until = second.yields_at + drain_s
     return max(second.yields_at + SETTLE_S, until if due is None else min(until, due))
-
-
-def _is_settled(task: Task, now: float) -> bool:
-    return task.phase is Phase.READY and task.ready_since > 0 and now >= task.ready_since + SETTLE_S
 
 
 def _times(turns: _Turns, first: Task | None, second: Task | None) -> Iterable[float]:

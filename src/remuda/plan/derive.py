@@ -71,7 +71,7 @@ def layout(spec: SwarmSpec, facts: Context) -> ReplicaLayout:
     """
     asked = PlacementOptions(**alike(PlacementOptions, spec))
     if isinstance(spec.backend, PodBackend):
-        return ReplicaLayout(POD_GPUS if spec.gpus_per_replica is None else spec.gpus_per_replica, 1, None, 0, ())
+        return ReplicaLayout(POD_GPUS if spec.gpus_per_replica is None else spec.gpus_per_replica, 1, None, 0)
     if not isinstance(spec.backend, LocalBackend):
         return place_cluster(asked)
     allowed = spec.backend.gpus

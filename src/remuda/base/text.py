@@ -47,6 +47,11 @@ def short(text: str, length: int = 80) -> str:
     return line if len(line) <= length and len(text) <= 4 * length else f"{line[: length - 1]}…"
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says first; its class where it says nothing."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def plain_cell(value: object) -> object:
     """A cell of CSV that no spreadsheet takes for a formula: text that begins like one gets an apostrophe before it."""
     return f"'{value}" if isinstance(value, str) and value[:1] in set("=+-@\t\r") else value

@@ -143,10 +143,7 @@ class PointStore:
             while True:
                 whole = replace(point, repeat=repeat)
                 data = orjson.dumps(whole.to_json(), option=orjson.OPT_INDENT_2)
-                with os.fdopen(os.open(part / POINT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
+                write_atomic(part / POINT, data, mode=0o600)
                 if not self.folder(whole).exists():
                     with contextlib.suppress(OSError):  # Another benchmark was faster: its number is taken.
                         part.rename(self.folder(whole))

@@ -75,7 +75,7 @@ def layout(spec: SwarmSpec, facts: Context) -> ReplicaLayout:
     if fronts_here(spec.backend.type) and asked.gpus_per_replica is None:
         asked = replace(asked, gpus_per_replica=EACH)
     if isinstance(spec.backend, PodBackend):
-        return ReplicaLayout(asked.gpus_per_replica or 0, 1, None, 0, ())
+        return ReplicaLayout(asked.gpus_per_replica or 0, 1, None, 0)
     if not isinstance(spec.backend, LocalBackend):
         return place_cluster(asked)
     allowed = spec.backend.gpus

@@ -1,4 +1,4 @@
-"""The states of workloads and tasks as people see them, and what a row of the board has: one table. Pure."""
+"""The states of workloads and tasks as people see them, and which cells of a row are news. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,6 @@ if TYPE_CHECKING:
 
 NUMBERS: Final = frozenset({"gpus", "rate"})
 """Cells that change all the time while something runs; they are told once a second, all others at once."""
-TASK: Final = (
-    "name", "of", "uid", "role", "state", "tone", "rank", "node", "attempt", "gpus", "rate", "since", "reason",
-)  # fmt: skip
-"""Cells of a task."""
-WORKLOAD: Final = (
-    "name", "kind", "uid", "state", "tone", "rank", "ready", "gpus", "rate", "since", "reason", "fold",
-)  # fmt: skip
-"""Cells of a workload."""
 
 
 class ShownState(NamedTuple):

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from remuda.base.errors import InputError, Interrupted
-from remuda.base.text import did_you_mean
+from remuda.base.text import did_you_mean, first_line
 from remuda.batch.input.csvfile import CSV_OPTIONS, CsvFormat
 from remuda.batch.input.expand import expand_input, format_of
 from remuda.batch.input.infer import TypeUnion, to_array
@@ -297,7 +297,7 @@ class Source:
                 arrays.append(column if column.type.equals(item.type) else column.cast(item.type))
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 both = f"{column.type} in {path}, and {item.type} for all files together"
-                raise InputError(f"column {item.name!r} is {both}: {_first_line(error)}") from error
+                raise InputError(f"column {item.name!r} is {both}: {first_line(error)}") from error
         return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
 
@@ -346,9 +346,5 @@ class _named:  # noqa: N801 - reads as a word in `with`
         # LookupError, TypeError and ValueError are what pyarrow and csv say besides their own errors.
         if isinstance(error, (pa.ArrowException, OSError, ValueError, LookupError, TypeError, csv.Error)):
             place = f" behind row {self.rows}" if self.rows else ""
-            reason = error.strerror or str(error) if isinstance(error, OSError) else _first_line(error)
+            reason = error.strerror or str(error) if isinstance(error, OSError) else first_line(error)
             raise InputError(f"{self._path} cannot be read{place}: {reason}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

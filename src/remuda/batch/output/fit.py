@@ -9,6 +9,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from remuda.base.errors import InputError
+from remuda.base.text import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -120,12 +121,12 @@ def _try(schema: pa.Schema, target: OutputTarget) -> None:
     for item in schema:
         if (wrong := _refusal(pa.schema([item]), target, {})) is not None:
             raise InputError(
-                f"column {item.name!r} is {item.type}, which {target.kind} cannot hold: {_first_line(wrong)}",
+                f"column {item.name!r} is {item.type}, which {target.kind} cannot hold: {first_line(wrong)}",
                 hint="write another format, or leave the column out of the input",
                 where="--output",
             ) from wrong
     word = "unknown" if isinstance(error, TypeError) else "wrong"
-    raise InputError(f"{word} write option: {_first_line(error)}", where="--backend-write-kwargs") from error
+    raise InputError(f"{word} write option: {first_line(error)}", where="--backend-write-kwargs") from error
 
 
 def _refusal(schema: pa.Schema, target: OutputTarget, options: Mapping[str, Any]) -> Exception | None:
@@ -142,7 +143,3 @@ def _refusal(schema: pa.Schema, target: OutputTarget, options: Mapping[str, Any]
     except (pa.ArrowException, OSError, TypeError, ValueError, LookupError) as error:
         return error
     return None
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

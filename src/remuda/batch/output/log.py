@@ -15,14 +15,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
-from remuda.base.errors import Conflict, RemudaError
+from remuda.base.errors import RemudaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 MAGIC: Final = b"RMDLOG2\n"
-_OLD_MAGIC: Final = b"RMDLOG1\n"
 _MARK: Final = b"\xf5RMD"
 _HEAD: Final = struct.Struct("<4sIII")
 _CHECKED: Final = struct.Struct("<II")
@@ -36,11 +35,6 @@ _LONGEST: Final = 1 << 30
 
 class StorageFull(RemudaError):
     """The disk refuses the checkpoint; what was written before is safe."""
-
-
-def frame(payload: bytes, number: int = 0) -> bytes:
-    """One record as it lies in the file."""
-    return _head(payload, number) + payload
 
 
 def _head(payload: bytes, number: int) -> bytes:
@@ -80,7 +74,7 @@ class Scan:
         """Offset and payload of each whole record.
 
         Raises:
-            RemudaError: the file cannot be read, or an earlier version wrote it.
+            RemudaError: the file cannot be read.
         """
         try:
             self._fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW)
@@ -94,8 +88,6 @@ class Scan:
     def _records(self) -> Iterator[tuple[int, bytes]]:
         self._size = os.fstat(self._fd).st_size
         begin = os.pread(self._fd, len(MAGIC), 0)
-        if begin == _OLD_MAGIC:
-            raise Conflict(f"{self._path} was written by an earlier version", hint="--no-resume starts over")
         at = self.end = len(MAGIC) if begin == MAGIC else 0
         start, buffer = at, b""
         while True:

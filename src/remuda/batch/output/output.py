@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from remuda.base.disk.files import create
 from remuda.base.errors import InputError, Interrupted, RemudaError
+from remuda.base.text import first_line
 from remuda.batch.input.digest import content_digests
 from remuda.batch.input.expand import FORMATS, would_find
 from remuda.batch.input.infer import TypeUnion, as_text, to_array
@@ -269,7 +270,7 @@ class OutputPass:
             message = f"the output {self._target.path} cannot be written: {error.strerror or error}"
             raise RemudaError(message, hint="type the same command again: no row is asked twice") from error
         except (pa.ArrowException, LookupError, TypeError, ValueError) as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            reason = first_line(error)
             message = f"the output {self._target.path} cannot be written behind row {self.rows}: {reason}"
             raise RemudaError(message, hint="the answers are kept; write another format") from error
         finally:

@@ -66,10 +66,8 @@ def read_thresholds(said: Mapping[str, object]) -> dict[str, float]:
     for name, value in said.items():
         if name not in found:
             near = difflib.get_close_matches(name, found, 1)
-            raise InputError(
-                f"there is no threshold {name!r}", where="validity",
-                hint=f"did you mean {near[0]}?" if near else f"there are {', '.join(found)}",
-            )  # fmt: skip
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(found)}"
+            raise InputError(f"there is no threshold {name!r}", where="validity", hint=hint)
         if isinstance(value, bool) or not isinstance(value, (int, float, str)):
             raise InputError(f"{name} must be a number or a duration, not {value!r}", where="validity")
         text = str(value).strip()

@@ -88,13 +88,12 @@ def defaults(output: Path | None, force: bool) -> None:
     """Ask for the values that are the same in all of your documents, and save them."""
     from remuda.base.disk.files import write_atomic
     from remuda.base.disk.private import make_missing
-    from remuda.base.errors import Conflict
+    from remuda.look.cluster_file import refuse_existing
     from remuda.specs.reading.defaults import render_defaults
     from remuda.specs.reading.load import defaults_path
 
     path = (output or Path(defaults_path()[0])).expanduser().absolute()
-    if path.exists() and not force:
-        raise Conflict(f"{path} exists", hint="--force overwrites it")
+    refuse_existing(path, force=force)
     text = render_defaults(_ask())
     make_missing(path.parent)
     write_atomic(path, text, mode=0o600)

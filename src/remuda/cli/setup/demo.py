@@ -16,6 +16,7 @@ import click
 
 from remuda.base.errors import InputError, RemudaError, Unavailable
 from remuda.base.shell import show_command
+from remuda.base.text import short
 from remuda.cli.show import echo, say, table
 
 if TYPE_CHECKING:
@@ -126,9 +127,4 @@ def _row(row: dict[str, object]) -> Sequence[str]:
     messages = row["messages"]
     prompt = messages[-1]["content"] if isinstance(messages, list) else str(messages)
     answer = next((str(row[name]) for name in ("result", "completion", "answer") if row.get(name) is not None), "")
-    return [_cut(str(prompt), 38), _cut(answer, 58), str(row.get("completion_tokens", ""))]
-
-
-def _cut(text: str, size: int) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= size else flat[: size - 1] + "…"
+    return [short(str(prompt), 38), short(answer, 58), str(row.get("completion_tokens", ""))]

@@ -39,8 +39,6 @@ class ReplicaLayout:
     replicas_per_node: int | None
     """None: a replica spans nodes."""
     cpus_per_task: int
-    replicas_of: tuple[tuple[int, ...], ...]
-    """For each node the replicas that it holds, whole or in part."""
 
 
 def place_cluster(asked: PlacementOptions) -> ReplicaLayout:
@@ -66,7 +64,7 @@ def place_cluster(asked: PlacementOptions) -> ReplicaLayout:
         sentence = f"`nodes` is {nodes}, but there are only {asked.replicas} replicas to put on them"
         raise InputError(sentence, hint="leave `nodes` out: it is derived", where="nodes")
     cpus = asked.cpus_per_task or max(1, NODE_CPUS // per_node)
-    return ReplicaLayout(gpus, nodes, per_node, cpus, _spread(asked.replicas, nodes))
+    return ReplicaLayout(gpus, nodes, per_node, cpus)
 
 
 def _spanning(asked: PlacementOptions, gpus: int) -> ReplicaLayout:
@@ -90,16 +88,7 @@ def _spanning(asked: PlacementOptions, gpus: int) -> ReplicaLayout:
     if nodes > MOST:
         sentence = f"{asked.replicas} replicas over {each} nodes each are {nodes} nodes: {MOST} at most"
         raise InputError(sentence, hint="ask for fewer GPUs", where="gpus_per_replica")
-    holds = tuple((replica,) for replica in range(asked.replicas) for _ in range(each))
-    return ReplicaLayout(gpus, nodes, None, asked.cpus_per_task or NODE_CPUS, holds)
-
-
-def _spread(replicas: int, nodes: int) -> tuple[tuple[int, ...], ...]:
-    """Replicas in order over nodes, as evenly as possible, the fuller nodes first."""
-    share, more = divmod(replicas, nodes)
-    sizes = [share + (node < more) for node in range(nodes)]
-    starts = [sum(sizes[:node]) for node in range(nodes)]
-    return tuple(tuple(range(start, start + size)) for start, size in zip(starts, sizes, strict=True))
+    return ReplicaLayout(gpus, nodes, None, asked.cpus_per_task or NODE_CPUS)
 
 
 def place_local(asked: PlacementOptions, facts: Context) -> ReplicaLayout:
@@ -126,7 +115,7 @@ def place_local(asked: PlacementOptions, facts: Context) -> ReplicaLayout:
         hint = "set `gpus_per_replica: 0` to run on CPUs" if there == 0 else "lower `replicas` or `gpus_per_replica`"
         raise InputError(f"{need}, and there are {there} on this machine", hint=hint, where="gpus_per_replica")
     cpus = asked.cpus_per_task or max(1, facts.cpus // asked.replicas)
-    return ReplicaLayout(gpus, 1, asked.replicas, cpus, (tuple(range(asked.replicas)),))
+    return ReplicaLayout(gpus, 1, asked.replicas, cpus)
 
 
 def _share(there: int, replicas: int) -> int:

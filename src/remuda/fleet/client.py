@@ -71,6 +71,7 @@ class NodeClient:
         """What it offers; None until the driver was asked."""
         self._answering, self._looked = "", time.monotonic()
         """GPUs that answered last, and when they were asked; empty: all of them."""
+        self._carrier = Carrier(self.folder, self._ask, self._tell)
         self._stop = asyncio.Event()
         self._failures = 0
         self._silent_since: float | None = None
@@ -83,7 +84,7 @@ class NodeClient:
             RemudaError: the head refuses this machine.
         """
         lock = membership.Lock(self.folder)
-        carrying = asyncio.create_task(Carrier(self.folder, self._ask, self._tell).run(), name="carrying")
+        carrying = asyncio.create_task(self._carrier.run(), name="carrying")
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         try:
@@ -218,7 +219,7 @@ class NodeClient:
     async def _leave(self) -> bool:
         """Go, as soon as nothing runs here; whether it has."""
         levels = await self._link.ask("leave", f"Key {self.it.key}", Leaving(), Levels)
-        if not levels.is_empty:
+        if not levels.is_empty or self._carrier.owes:
             return False
         assert self._node is not None
         await asyncio.to_thread(self._node.stop)

@@ -117,9 +117,9 @@ class Machines:
         self.by_name = {name: Machine(self.layout, index, gpus[name]) for index, name in enumerate(gpus)}
         self.port = self.layout.controller_port
 
-    def begin(self) -> str:
+    def begin(self, *more: str) -> str:
         """Make the head; the token that it prints."""
-        words = ("host", "start", "--port", str(self.port), "--host", self.layout.head)
+        words = ("host", "start", "--port", str(self.port), "--host", self.layout.head, *more)
         return self.head.run(*words).stdout.strip()
 
     @property

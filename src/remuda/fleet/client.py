@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from remuda import __version__
 from remuda.base import log
+from remuda.base.disk.locks import Lock
 from remuda.base.disk.paths import StatePaths, state_paths
 from remuda.base.errors import Conflict, HostUnreachable, NotFound, Rejected, RemudaError, TimedOut, Unavailable
 from remuda.fleet import machine, membership, tree
@@ -45,6 +46,8 @@ LOOK_S = 300.0
 """Between two looks whether all GPUs are there: each is a process."""
 FIRST_S, LONGEST_S = 1.0, 30.0
 """Between two tries, at first and at most."""
+TELL_S = 60.0
+"""Between two words on what a node that leaves waits for."""
 
 
 class NodeClient:
@@ -75,6 +78,8 @@ class NodeClient:
         self._stop = asyncio.Event()
         self._failures = 0
         self._silent_since: float | None = None
+        self._told = -TELL_S
+        """When it was said last what this node waits for before it leaves."""
 
     async def run(self) -> None:
         """Be a node until this machine has left the fleet, or the client is told to end.
@@ -83,7 +88,8 @@ class NodeClient:
             Unavailable: it is not resilient, and the head is gone.
             RemudaError: the head refuses this machine.
         """
-        lock = membership.Lock(self.folder)
+        taken = "a client of this fleet runs on this machine already"
+        lock = Lock(self.folder / membership.LOCK, taken, "remuda client status")
         carrying = asyncio.create_task(self._carrier.run(), name="carrying")
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
@@ -129,7 +135,7 @@ class NodeClient:
         if self._silent_since is not None:
             self._tell(f"the head answers again after {time.monotonic() - self._silent_since:.0f} s")
         self._failures, self._silent_since = 0, None
-        (self.folder / membership.HEARD).touch(mode=0o600)
+        membership.hear(self.folder)
 
     def _missed(self, error: RemudaError) -> None:
         """The head did not answer, or a daemon did not start.
@@ -182,13 +188,20 @@ class NodeClient:
     async def _furnish(self) -> None:
         """See that slurmd and munged run, as the head and this machine are now."""
         address, gpus = self._was if self._was[0] else await asyncio.to_thread(self._is_now)
+        self._node = self._made(address, gpus)
+        await asyncio.to_thread(self._node.start)
+
+    def _made(self, address: str, gpus: str) -> Node:
         assert self.it.joined is not None
         node = NodeConf(self.it.name, address or self.it.conf.address, machine.cpus(), machine.memory_mib(), gpus)
-        self._node = Node(
+        return Node(
             self.folder / "slurm", self.it.conf, node, munge_key=self.it.munge_key,
             slurm_conf=self.it.joined["slurm_conf"], tree=self._tree,
         )  # fmt: skip
-        await asyncio.to_thread(self._node.start)
+
+    def running(self) -> str:
+        """What runs on this node, for a sentence."""
+        return (self._node or self._made(*self._was)).running()
 
     # --- being there -------------------------------------------------------------------------------------------------
 
@@ -219,9 +232,14 @@ class NodeClient:
     async def _leave(self) -> bool:
         """Go, as soon as nothing runs here; whether it has."""
         levels = await self._link.ask("leave", f"Key {self.it.key}", Leaving(), Levels)
-        if not levels.is_empty or self._carrier.owes:
-            return False
         assert self._node is not None
+        if not levels.is_empty:
+            if time.monotonic() > self._told + TELL_S:
+                self._told = time.monotonic()
+                self._tell(f"waiting for what runs here: {await asyncio.to_thread(self.running)}")
+            return False
+        if self._carrier.owes:
+            return False
         await asyncio.to_thread(self._node.stop)
         with suppress(NotFound):  # it was asked before, and the answer was lost
             await self._link.ask("leave", f"Key {self.it.key}", Leaving(gone=True), Levels)

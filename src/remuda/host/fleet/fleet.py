@@ -17,7 +17,7 @@ from remuda.base.errors import Conflict, NotFound, Rejected, RemudaError, Unavai
 from remuda.fleet import admission, certificate, head, scontrol, token, tree
 from remuda.fleet.daemons import Controller
 from remuda.fleet.health import QUIET_S, Heard, faults
-from remuda.fleet.roll import FleetNode, Roll
+from remuda.fleet.roll import ROLL, FleetNode, Roll
 from remuda.host.fleet.carrying import VERBS, Carrying
 from remuda.host.reporting import site_controller
 from remuda.views.nodes import unknown_node
@@ -140,7 +140,7 @@ class Fleet:
         self._begun.set()
         try:
             if self._roll is None:
-                self._roll = await asyncio.to_thread(Roll, self.folder / "roll.json")
+                self._roll = await asyncio.to_thread(Roll, self.folder / ROLL)
             self._fingerprint = await asyncio.to_thread(certificate.make, self.folder / "head.pem")
             controller = await asyncio.to_thread(self._make_controller, wanted)
             await asyncio.to_thread(controller.start)
@@ -326,6 +326,7 @@ class Fleet:
             await asyncio.to_thread(scontrol.give_up, controller, name)
         elif not there.is_closed:
             await asyncio.to_thread(scontrol.drain, controller, name)
+        await asyncio.to_thread(scontrol.end_recorders, controller, name)
         there = await asyncio.to_thread(scontrol.look, controller, name)
         return self._levels(name, is_empty=there.is_empty and there.is_closed)
 

@@ -74,6 +74,7 @@ class NodeClient:
         """What it offers; None until the driver was asked."""
         self._answering, self._looked = "", time.monotonic()
         """GPUs that answered last, and when they were asked; empty: all of them."""
+        self._carrier = Carrier(self.folder, self._ask, self._tell)
         self._stop = asyncio.Event()
         self._failures = 0
         self._silent_since: float | None = None
@@ -89,7 +90,7 @@ class NodeClient:
         """
         taken = "a client of this fleet runs on this machine already"
         lock = Lock(self.folder / membership.LOCK, taken, "remuda client status")
-        carrying = asyncio.create_task(Carrier(self.folder, self._ask, self._tell).run(), name="carrying")
+        carrying = asyncio.create_task(self._carrier.run(), name="carrying")
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         try:
@@ -236,6 +237,8 @@ class NodeClient:
             if time.monotonic() > self._told + TELL_S:
                 self._told = time.monotonic()
                 self._tell(f"waiting for what runs here: {await asyncio.to_thread(self.running)}")
+            return False
+        if self._carrier.owes:
             return False
         await asyncio.to_thread(self._node.stop)
         with suppress(NotFound):  # it was asked before, and the answer was lost

@@ -16,6 +16,8 @@ MOST_BYTES: Final = 4 << 20
 """Of a push."""
 PIECE_BYTES: Final = 1 << 20
 """Of what files are in one."""
+MOST_FILE: Final = 128 << 20
+"""Bytes of one file that is mirrored: logs are turned at half of it, and larger files stay on their node."""
 KEEPS: Final = "carried.json"
 """In an allocation's directory on the head: which node has it."""
 SILENT_S: Final = 10.0

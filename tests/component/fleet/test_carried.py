@@ -155,3 +155,15 @@ def test_what_cannot_be_carried_is_refused_when_it_is_planned(fleet: Fleet) -> N
     assert said.returncode == 2
     assert "nodes of this fleet have files of their own, where 'output' means nothing" in said.stderr
     assert json.loads(fleet.head.run("status", "--all", "--json").stdout) == []
+
+
+def test_a_machine_that_leaves_has_told_all_of_its_runs(fleet: Fleet, flag: Path) -> None:
+    run(fleet, flag)
+    with fleet.box.start("client", "disconnect") as leaving:
+        until(lambda: "drain" in fleet.nodes()["box"]["state"], "it gets nothing new", 30)
+        flag.unlink()
+        assert leaving.wait(60) == 0
+    assert not kept(fleet)
+    assert over(fleet) == [(1, 7)]
+    assert is_counted(logs(fleet))
+    assert logs(fleet).endswith("last line\n")

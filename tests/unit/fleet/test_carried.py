@@ -17,7 +17,7 @@ from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import Rejected, Unavailable
 from remuda.fleet.carried.carrier import SENT, Carried
 from remuda.host.fleet.carrying import Carrying
-from remuda.wire.carrying import HOME_MARK, KEEPS, Errand, Parcel, Push
+from remuda.wire.carrying import HOME_MARK, KEEPS, MOST_FILE, PIECE_BYTES, Errand, Parcel, Push
 from remuda.wire.child import ChildSpec
 from remuda.wire.fleet import to_json
 from remuda.wire.report import Report
@@ -275,3 +275,26 @@ def test_a_lock_says_whether_its_node_program_lives(tmp_path: Path, head: Head) 
         found.append(box.one.lives)
         other.communicate(b"\n")
     assert [*found, box.one.lives] == [False, True, False]
+
+
+def test_links_pipes_and_what_is_too_large_stay_on_the_node(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "model.bin").write_text("weights")
+    (tmp_path / "linked").symlink_to("/etc", target_is_directory=True)
+    (tmp_path / "shadow.log").symlink_to("/etc/passwd")
+    os.mkfifo(tmp_path / "pipe")
+    with (tmp_path / "huge.log").open("wb") as file:
+        file.truncate(MOST_FILE + 1)
+    (tmp_path / "large.json").write_bytes(b" " * (PIECE_BYTES + 1))
+    (tmp_path / "child.log").write_text("said\n")
+    found = Carried(tmp_path, TOKEN, {}).next()
+    assert found is not None
+    line, _, data = found[0].partition(b"\n")
+    assert (json.loads(line)["parts"], data) == (["add 0 5 child.log"], b"said\n")
+
+
+def test_no_file_grows_on_the_head_without_bound(head: Head) -> None:
+    head.fetch()
+    push = to_json(Push(TOKEN, [f"add {MOST_FILE} 1 child.log"])).encode() + b"\nx"
+    with pytest.raises(ValueError, match=r"^a part has no such size$"):
+        head.side.mirror("box", push)

@@ -12,6 +12,7 @@ import json
 import os
 import shlex
 import shutil
+import stat
 import sys
 from base64 import b64decode
 from contextlib import suppress
@@ -25,6 +26,7 @@ from remuda.fleet.link import Stranger
 from remuda.wire.carrying import (
     DOCUMENT,
     HOME_MARK,
+    MOST_FILE,
     PIECE_BYTES,
     WORK,
     Errand,
@@ -46,7 +48,8 @@ AGAIN_S: Final = 2.0
 """After a head that did not answer."""
 _ERRAND: Final = Path(__file__).resolve().parents[2] / "node" / "errand.py"
 SENT, LOCK, CALL, SOCKET = ".sent.json", ".lock", "remuda-carried", "carry.sock"
-_MOST_FILES, _MOST_PARTS = 1000, 32
+_MOST_FILES, _MOST_PARTS = 100, 32
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 T = TypeVar("T")
 
 
@@ -120,11 +123,14 @@ class Carried:
 
     def _part(self, name: str, room: int) -> tuple[str, int, bytes, list[int]] | None:
         try:
-            with open(os.open(self.folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123
+            with open(os.open(self.folder / name, _READ), "rb") as file:  # noqa: PTH123
                 status = os.fstat(file.fileno())
+                most = MOST_FILE if is_grown(name) else PIECE_BYTES
+                if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+                    return None
                 if not is_grown(name):
                     mark = [status.st_ino, status.st_mtime_ns]
-                    return None if mark == self.sent.get(name) else ("put", 0, file.read(PIECE_BYTES), mark)
+                    return None if mark == self.sent.get(name) else ("put", 0, file.read(), mark)
                 if name not in self.sent:  # noted before the head has any of it: it may be another file by then
                     self.sent[name] = [status.st_ino, 0]
                     self.keep()
@@ -175,6 +181,11 @@ class Carrier:
         self._ask, self._tell = ask, tell
         self._all: dict[str, Carried] = {}
         self._said = ""
+
+    @property
+    def owes(self) -> bool:
+        """Whether the head has not all of what ran here."""
+        return any(one.folder.exists() for one in self._all.values())
 
     async def run(self) -> None:
         """Carry, for as long as this client runs."""
@@ -227,8 +238,7 @@ class Carrier:
             answer, made = await self._fetch(Errand(str(said["token"]), str(said["job"])))
             writer.write(json.dumps(answer).encode() + b"\n")
             await writer.drain()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(reader.read(), AGAIN_S)
+            await reader.read()  # before it has the lock it looks like one that has ended
             if made is not None:
                 self._all[made.token] = made
         except (OSError, ValueError, KeyError, TypeError, TimeoutError):

@@ -25,7 +25,19 @@ from remuda.base.errors import Rejected, Unavailable
 from remuda.node.child.launch import SecretMissing, read_secret
 from remuda.node.claim import CLAIM
 from remuda.node.records import REPORT
-from remuda.wire.carrying import DOCUMENT, HOME_MARK, KEEPS, Errand, Kept, Parcel, Program, Push, is_grown, is_inside
+from remuda.wire.carrying import (
+    DOCUMENT,
+    HOME_MARK,
+    KEEPS,
+    MOST_FILE,
+    Errand,
+    Kept,
+    Parcel,
+    Program,
+    Push,
+    is_grown,
+    is_inside,
+)
 from remuda.wire.fleet import to_json, told
 from remuda.wire.process import ProcessId
 from remuda.wire.report import Report
@@ -230,7 +242,7 @@ def _part(text: str) -> tuple[str, int, int, str]:
     how, at, size, name = text.split(" ", 3)
     if how not in ("add", "put", "turn") or (how == "put") == is_grown(name) or not is_inside(name):
         raise Rejected(f"an allocation has no file {name[:80]!r} that its node could write")
-    if int(at) < 0 or int(size) < 0:
+    if not 0 <= int(at) <= MOST_FILE - int(size) <= MOST_FILE:
         raise ValueError("a part has no such size")
     return how, int(at), int(size), name
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import pytest
 from tests.component.fleet.machines import Machines
+from tests.component.slurm.test_deployed_bench import RECIPE as MEASURED
 from tests.component.slurm.test_deployments import RECIPE, STANDINS
 from tests.component.slurm.test_deployments import ask as ask_deployment
 from tests.component.slurm.test_swarms import PATIENT, ask, tasks, wait_all
@@ -19,7 +21,6 @@ from remuda.serving.tiny import make_tiny_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 NAMES = ("ash", "birch", "cedar")
 ROWS = 2000
@@ -139,7 +140,7 @@ def test_a_key_opens_the_address_to_others_and_the_router_may_be_none(machines: 
 
 def test_a_recipe_whose_prefill_spans_two_machines(machines: Machines) -> None:
     home = machines.head
-    (home.root / "model").mkdir()
+    (home.root / "model").mkdir(exist_ok=True)
     (home.root / "model/config.json").write_text("{}")
     recipe = home.root / "recipe.yaml"
     text = RECIPE.format(model=home.root / "model", standins=STANDINS)
@@ -152,6 +153,26 @@ def test_a_recipe_whose_prefill_spans_two_machines(machines: Machines) -> None:
     assert now["frontend/0"]["node"] not in NAMES, "it is here"
     assert ask_deployment(home) == 5
     home.run("down", "wide")
+    idle(machines)
+
+
+def test_the_benchmark_of_a_recipe_is_beside_its_frontend(machines: Machines) -> None:
+    """Dynamo's frontend and what stands before it, too: neither is a job."""
+    home = machines.head
+    (home.root / "model").mkdir(exist_ok=True)
+    (home.root / "model/config.json").write_text("{}")
+    recipe = home.root / "bench.yaml"
+    path = os.pathsep.join([str(STANDINS), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    recipe.write_text(MEASURED.format(model=home.root / "model", path=path))
+    words = ("apply", str(recipe), "--backend", "fleet", "--name", "measured")
+    done = home.run(*words, check=False, env={"OUR_KEY": "k-4b1f9d"})
+    assert done.returncode in (10, 11), f"{done.stdout}\n{done.stderr}\n{home.log()}"
+    view = home.view("measured")
+    (name,) = json.loads(Path(view["run_dir"], "bench/verdict.json").read_text())["points"]
+    point = json.loads(Path(view["run_dir"], "bench", name, "point.json").read_text())
+    assert (point["load"]["requests"], point["metrics"]["failed"]) == (12, 0)
+    there = {name for name, task in tasks(home, "measured").items() if task["node"] in NAMES}
+    assert there == {"prefill/0", "decode/0"}
     idle(machines)
 
 

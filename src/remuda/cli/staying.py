@@ -8,7 +8,7 @@ import click
 
 from remuda.base.units import is_interval
 from remuda.cli.lazy import Headed, long_name
-from remuda.cli.show import echo, say
+from remuda.cli.show import echo, print_json, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -58,6 +58,13 @@ def stay(name: str, follow: Callable[[str], Iterable[FollowedLine]]) -> int:
     except KeyboardInterrupt:
         say(f"{name} keeps running; stop it with: remuda stop {name}")
         return 130
-    view = runs.ended([name])[0]
-    say(f"{name} is {view['phase']}" + (f": {view['reason']}" if view["reason"] else ""))
-    return 0 if view["phase"] == "DONE" else 1
+    return finished(runs.ended([name]), wait=True, as_json=False)
+
+
+def finished(views: Sequence[Mapping[str, Any]], *, wait: bool, as_json: bool) -> int:
+    """Print workloads that were started, and where they were waited for how they ended; the exit code."""
+    if as_json:
+        print_json(views if len(views) > 1 else views[0])
+    for view in views if wait and not as_json else ():
+        say(f"{view['name']} is {view['phase']}" + (f": {view['reason']}" if view["reason"] else ""))
+    return 1 if wait and any(view["phase"] != "DONE" for view in views) else 0

@@ -79,7 +79,7 @@ def cell(task: Mapping[str, Any], column: str, now: float) -> str:
         case "progress" | "GPU":
             return steps(task["metrics"]) if column == "progress" else gpus_now(task)
         case "job":
-            return str(task["native"])
+            return "" if "/" in task["native"] else str(task["native"])  # the folder of a process of this machine
         case "ends in":
             return show_duration(max(0.0, task["limit_at"] - now)) if task["limit_at"] else ""
         case _:

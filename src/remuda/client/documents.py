@@ -115,5 +115,5 @@ def preflight(target: str, facts: Looked, asked: Given = Given()) -> list[Prefli
             continue
         notes, problems = planning.look([plan], facts, ASKED)
         seen.notes.extend(clean(note, one_line=True) for note in notes)
-        seen.failures.extend(clean(planning.line_of(problem), one_line=True) for problem in problems)
+        seen.failures.extend(clean(problem.text, one_line=True) for problem in problems)
     return found or [Preflight(target, "", notes=[_NOT_ASKED])]

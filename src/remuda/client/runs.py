@@ -31,6 +31,26 @@ def change(verb: str, names: Sequence[str], client: HostClient | None = None) ->
     return list(host.post(f"/workloads/batch/{verb}", {"names": list(names)}))
 
 
+def names_group(words: Sequence[str], client: HostClient | None = None) -> bool:
+    """Whether the second of two words is a group of the first, or indices of that array, and no workload of its own.
+
+    Raises:
+        NotFound: there is no workload that the first names.
+    """
+    if len(words) != 2:
+        return False
+    host = client or connect()
+    view = host.get(api_path(words[0]))
+    is_index = "array" in view["labels"] and (words[1][:1].isdigit() or "," in words[1])
+    if not is_index and words[1] not in {task["task"].partition("/")[0] for task in view["tasks"]}:
+        return False
+    try:
+        host.get(api_path(words[1]))
+    except NotFound:
+        return True
+    return False
+
+
 def look_up(names: Sequence[str], client: HostClient | None = None) -> list[dict[str, Any]]:
     """Views of workloads, in order.
 

@@ -77,12 +77,6 @@ def announce(run: Run, seen: RunSeen, rank: int) -> None:
     run.bucket.replace(run.key("members", rank), json.dumps(about).encode())
 
 
-def leave(run: Run, rank: int) -> None:
-    """Say that this rank does not come back, so that nobody waits for it."""
-    run.bucket.replace(run.key("left", rank), b"{}")
-    run.bucket.delete([run.key("members", rank)])
-
-
 def owed(run: Run, rank: int, number: int) -> tuple[Floats | None, Octets | None]:
     """What this rank gave before it was started again and that is in no sum yet.
 

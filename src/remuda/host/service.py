@@ -219,7 +219,7 @@ class Service(Queries):
 
     def down(self, name: str, why: str = TAKEN_DOWN) -> WorkloadView:
         """Record that the workload is not wanted any more. It is DOWN when `view` says so."""
-        self._end([self._want(name)], why)
+        self._end([self.known(name)], why)
         return self.view(name)
 
     def check_meant(self, uids: Mapping[str, str]) -> None:
@@ -230,7 +230,7 @@ class Service(Queries):
             Conflict: one is another workload by now.
         """
         for name, uid in uids.items():
-            if uid and self._want(name).workload.uid != uid:
+            if uid and self.known(name).workload.uid != uid:
                 raise Conflict(f"{name!r} is another workload by now", hint=f"look at it first: remuda status {name}")
 
     def take_down(self, names: Sequence[str]) -> None:
@@ -239,7 +239,7 @@ class Service(Queries):
         Raises:
             NotFound: there is none of one of the names.
         """
-        self._end([self._want(name) for name in names], TAKEN_DOWN)
+        self._end([self.known(name) for name in names], TAKEN_DOWN)
 
     def _end(self, wants: Sequence[Want], why: str) -> None:
         """Let them end: recorded, or where nothing can be recorded now all the same, and recorded as soon as it can.
@@ -291,9 +291,10 @@ class Service(Queries):
                 self.supervisor.adopt(recorded[row.name])
         self.journal.in_doubt = False
 
-    def _want(self, name: str) -> Want:
+    def known(self, name: str) -> Want:
+        """See `Queries.known`."""
         self._know()
-        return super()._want(name)
+        return super().known(name)
 
     def _know(self) -> None:
         """Before something is concluded from memory."""
@@ -322,11 +323,12 @@ class Service(Queries):
             NotFound: there is no such workload, group or index.
             Conflict: there are not enough GPUs; a group of what is down or paused cannot be begun again alone.
         """
-        want = self._want(name)
+        want = self.known(name)
         if group and (want.workload.is_array or not want.workload.kind.traits.is_restarted_whole):
-            begun = replace(begun_again(want, group), workload=self._begun_anew(want).workload)
+            note = f"{group} restarted on request"
+            begun = replace(begun_again(want, group), workload=self._begun_anew(want).workload, note=note)
             marks, plan = json.dumps(dict(begun.group_marks)), begun.workload.model_dump_json()
-            self._amend(begun, f"{group} restarted on request", group_marks=marks, plan=plan)
+            self.amend(begun, note, note=note, group_marks=marks, plan=plan)
             return self.view(name)
         if group:  # the only one
             group_named(want.workload, group)
@@ -339,15 +341,14 @@ class Service(Queries):
             self._change(replace(want, running=True, ends_at=ends_at), "restarted on request")
         return self.view(name)
 
-    def _amend(self, want: Want, note: str, **changes: Any) -> None:
+    def amend(self, want: Want, line: str, **changes: Any) -> None:
         """Record a change of an intent without a new generation: that would revive what ended meanwhile."""
         name, now = want.workload.name, self.clock.now()
         with self.journal.transaction():
-            row = self.journal.store.workload(name)
-            changed = replace(row, changed_at=now, note=note, **changes)
+            changed = replace(self.journal.store.workload(name), changed_at=now, **changes)
             self.journal.store.replace_workload(self.journal.fence, changed)
-            self.journal.record(lines=[StoryLine(now, name, "intent", note)])
-            self.journal.then(partial(self.supervisor.adopt, replace(want, note=note)))
+            self.journal.record(lines=[StoryLine(now, name, "intent", line)])
+            self.journal.then(partial(self.supervisor.adopt, want))
 
     def pause(self, name: str, *, paused: bool) -> WorkloadView:
         """Leave alone what runs and begin nothing new, or go on doing so. Asking again is fine.
@@ -355,12 +356,12 @@ class Service(Queries):
         Raises:
             Conflict: it has ended.
         """
-        want = self._want(name)
+        want = self.known(name)
         verb = "paused" if paused else "unpaused"
         if want.paused is not paused:
             if why := no_pause(summarise(want, self.supervisor.tasks(name)).phase, verb):
                 raise Conflict(f"{name!r} is {why}", hint=f"start it again: remuda restart {name}")
-            self._amend(replace(want, paused=paused), verb, paused=paused)
+            self.amend(replace(want, paused=paused, note=verb), verb, paused=paused, note=verb)
         return self.view(name)
 
     def change_many(self, verb: Verb, names: Sequence[str]) -> list[WorkloadView]:
@@ -370,9 +371,8 @@ class Service(Queries):
             NotFound: there is none of one of the names.
             Conflict: the state of one forbids it.
         """
-        wanted = list(dict.fromkeys(names))
-        for name in wanted:
-            self._want(name)
+        for name in (wanted := list(dict.fromkeys(names))):
+            self.known(name)
         if verb == "down":
             self.take_down(wanted)
             return [self.view(name) for name in names]
@@ -394,7 +394,7 @@ class Service(Queries):
             InputError: a group cannot be scaled, the number is below 1, or the router is missing.
             Conflict: the GPUs are taken.
         """
-        want = self._want(name)
+        want = self.known(name)
         counts = counted(want.workload, asked)
         others = [item for item in self.supervisor.wants.values() if item is not want and self._holds(item)]
         workload = want.workload
@@ -438,7 +438,7 @@ class Service(Queries):
             NotFound: there is none of that name.
             BackendUnreachable: no answer.
         """
-        self._want(name)
+        self.known(name)
         return await sweep(self.supervisor, name, force=force)
 
     async def endings(self, names: Sequence[str], **how: Any) -> list[EndingView]:
@@ -454,7 +454,7 @@ class Service(Queries):
         Raises:
             Conflict: it is up, or something of it is left.
         """
-        want = self._want(name)
+        want = self.known(name)
         if want.running or not all_ended(self.supervisor.tasks(name).values()):
             raise Conflict(f"{name!r} is not down", hint=f"remuda down {name}")
         with self.journal.transaction():

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from remuda.base.disk.paths import StatePaths
+    from remuda.look.kinds import Compiler
     from remuda.plan.compile import Draft, Plan
     from remuda.plan.model import Group, Workload
 
@@ -76,12 +77,12 @@ def plan_together(name: str, documents: Sequence[Any], facts: Looked, uid: str =
     return accepted
 
 
-def compiled(name: str, document: Any, facts: Looked) -> Plan:
-    """The plan of a document before it is accepted; see `plan`."""
+def compiled(name: str, document: Any, facts: Looked, make: Compiler | None = None) -> Plan:
+    """The plan of a document before it is accepted, as its kind makes it, or `make`; see `plan`."""
     kind = kind_named(name)
     spec = getattr(document, "spec", None)
     try:
-        made = kind.compile(document, facts.context(gpus=spec is not None and kind.needs_gpus(spec)), facts)
+        made = (make or kind.compile)(document, facts.context(gpus=spec is not None and kind.needs_gpus(spec)), facts)
         refuse_secrets(made.workload)
         return made
     except InputError as error:
@@ -110,7 +111,7 @@ def _check_rendering(plans: Sequence[Plan], facts: Looked) -> None:
             continue
         seen.add(shape)
         try:
-            rendering.calls([one.workload], facts.paths)
+            rendering.calls([one.workload], facts)
         except InputError as error:
             raise _located(one.draft, error) from error
 
@@ -187,12 +188,6 @@ def look(plans: Sequence[Plan], facts: Looked, when: int = SHOWN) -> tuple[list[
     return list(dict.fromkeys(notes)), problems
 
 
-def line_of(problem: Problem) -> str:
-    """A problem in one line, with its place and what to do."""
-    first = f"{problem.where}: {problem.message}" if problem.where else problem.message
-    return f"{first} ({problem.hint})" if problem.hint else first
-
-
 # --- what is handed over ---------------------------------------------------------------------------------------------
 
 
@@ -237,9 +232,9 @@ def answered(
         if (record := kind_of(one).record) is not None:
             files.update(record(one, facts, write))
     found = [_handed(one, facts, is_sent=not dry_run and refused is None) for one in plans]
-    tasks = rendering.shown([one.workload for one in plans], facts.paths) if dry_run else ()
+    tasks = rendering.shown([one.workload for one in plans], facts) if dry_run else ()
     return {
-        "notes": notes, "findings": [line_of(problem) for problem in problems], "refused": refused, "said": "",
+        "notes": notes, "findings": [problem.text for problem in problems], "refused": refused, "said": "",
         "files": files, "plans": found, "tasks": [
             {"token": item.token, "argv": list(item.argv), "env": dict(item.env), "files": dict(item.files)}
             for item in tasks

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from remuda.base.disk.files import write_atomic
+from remuda.base.disk.locks import is_held
 from remuda.base.errors import Conflict
 from remuda.node.child.ports import UnsafeDirectory, is_free, lock_folder, owner_file, promised_to
 from remuda.supervise.groups import rules
@@ -152,18 +153,4 @@ def choose_port(listen: Listen, used: Mapping[int, str], host: str, reserved: Re
 
 
 def _is_free(port: int, host: str, locks: Path) -> bool:
-    return not _is_locked(locks / f"{port}.lock") and is_free(host, port, reuse=True)
-
-
-def _is_locked(lock: Path) -> bool:
-    try:
-        descriptor = os.open(lock, os.O_RDWR)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+    return not is_held(locks / f"{port}.lock") and is_free(host, port, reuse=True)

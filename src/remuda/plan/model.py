@@ -452,6 +452,11 @@ class Workload(Frozen):
         return bool(self.groups[0].indices)
 
     @property
+    def has_parts(self) -> bool:
+        """Whether what runs of it goes on though other tasks of it have ended, well or not."""
+        return self.is_array or self.kind.traits.has_parts
+
+    @property
     def is_its_task(self) -> bool:
         """Whether it is shown to be what its only task is."""
         return self.kind.traits.is_its_task and not self.is_array

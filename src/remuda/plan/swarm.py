@@ -32,6 +32,7 @@ from remuda.plan.placing.cluster import (
     engine_python,
     model_needs,
     of_nginx,
+    pod_notes,
     replica_resources,
     router_resources,
     slurm_place,
@@ -84,7 +85,8 @@ def compile_swarm(draft: Draft[SwarmSpec], context: Context, facts: PlanFacts) -
         "labels": {**workload.labels, CONFIG: config_of(workload, spec, model, facts)},
         "place": place, "digest": digest(said, cwd=context.cwd, name=draft.name, port=port),
     })  # fmt: skip
-    return Plan(workload, spec, notes(spec, engine_python(spec, context.python)), draft, reasons)
+    said_of = (*notes(spec, engine_python(spec, context.python)), *pod_notes(draft.loaded))
+    return Plan(workload, spec, said_of, draft, reasons)
 
 
 def _share_of_cpus(spec: SwarmSpec, partition: str, facts: PlanFacts) -> int:

@@ -59,9 +59,3 @@ def fronts(workload: Workload, tasks: Iterable[Task]) -> tuple[Task, ...]:
     if endpoint.router:
         groups = {endpoint.router}
     return tuple(task for task in tasks if task.url and task.key.group in groups and task.key.workload == workload.name)
-
-
-def base_url(workload: Workload, tasks: Iterable[Task]) -> str:
-    """Address at which the workload's router is asked; empty when it has none or does not run."""
-    router = front(workload, tasks) if workload.endpoint is not None and workload.endpoint.router else None
-    return router.url.rstrip("/") if router is not None else ""

@@ -18,7 +18,6 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from remuda.base.errors import InputError
-from remuda.base.secrets import SecretRef
 from remuda.base.units import INTERVALS, parse_duration, parse_interval, parse_size, show_interval
 
 _Value = TypeVar("_Value")
@@ -226,10 +225,6 @@ class SecretSource(Strict):
             names = [f"`{name}`" for name in type(self).model_fields]
             raise wrong(f"needs either {', '.join(names[:-1])} or {names[-1]}", "write {env: NAME} or {file: PATH}")
         return self
-
-    def reference(self) -> SecretRef:
-        """The same as the ground room's reference, which can be read."""
-        return SecretRef(file=self.file, env=self.env)
 
 
 class EnvSecret(SecretSource):

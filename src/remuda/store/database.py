@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
@@ -55,25 +55,6 @@ EVIDENCE_KEPT_S: Final = 90 * 86400.0
 Row = TypeVar(
     "Row", WorkloadRow, TaskRow, AllocationRow, StoryLine, Evidence, LeaseRow, JobRow, CampaignRow, CampaignItemRow
 )
-
-
-class TaskId(Protocol):
-    """What names a task: `backends.base.TaskKey` does."""
-
-    @property
-    def workload(self) -> str:
-        """Name of the workload."""
-        ...
-
-    @property
-    def group(self) -> str:
-        """Name of the group."""
-        ...
-
-    @property
-    def index(self) -> int:
-        """Number in the group."""
-        ...
 
 
 class Store:
@@ -300,7 +281,6 @@ class Store:
         fence: int,
         *,
         tasks: Sequence[TaskRow] = (),
-        removed: Sequence[TaskId] = (),
         allocations: Sequence[AllocationRow] = (),
         events: Sequence[StoryLine] = (),
         evidence: Sequence[Evidence] = (),
@@ -310,7 +290,6 @@ class Store:
         Args:
             fence: of the writer's lease.
             tasks: new states, inserted or overwritten whole.
-            removed: tasks to delete; absent ones are fine.
             allocations: inserted or overwritten whole.
             events: appended; their `id` is ignored.
             evidence: appended; its `id` is ignored. What expired `EVIDENCE_KEPT_S` before it is forgotten.
@@ -319,9 +298,6 @@ class Store:
             Conflict: a task belongs to a workload that does not exist (any more).
         """
         with self.writing(fence) as connection:
-            for key in removed:
-                one = (TASK.c.workload == key.workload) & (TASK.c.group_name == key.group) & (TASK.c.idx == key.index)
-                connection.execute(delete(TASK).where(one))
             _upsert(connection, TASK, tasks)
             _upsert(connection, ALLOCATION, allocations)
             _append(connection, EVENT, events)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import create_engine, inspect, text
@@ -28,23 +28,11 @@ if TYPE_CHECKING:
 
 _TABLES: Final = {
     "workload": ("name", "uid", "running", "backend"),
-    "task": ("workload", "group_name", "idx", "phase", "attempt", "token"),
+    "task": ("token", "phase"),
     "lease": ("owner", "node", "pid", "expires_at", "boot"),
 }
 _REVISION: Final = f"SELECT version_num FROM {VERSION_TABLE}"  # noqa: S608 - a constant
 _BUSY_S: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class PeekedTask:
-    """One task, as far as its allocation is concerned."""
-
-    workload: str
-    group: str
-    index: int
-    phase: str
-    attempt: int
-    token: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +52,8 @@ class Peek:
     """Name -> uid, and whether it is wanted; None where that cannot be read."""
     backends: frozenset[str] = frozenset()
     """Those that the workloads use."""
-    tasks: tuple[PeekedTask, ...] = ()
+    tasks: Mapping[str, str] = field(default_factory=dict)
+    """Token of each task's allocation -> phase."""
     lease_node: str = ""
     """Machine of the host that has the lease; empty when nobody has."""
     lease_pid: int = 0
@@ -175,7 +164,7 @@ def _read(columns: Mapping[str, set[str]], ask: Ask) -> dict[str, Any]:
         return ask(f"SELECT {', '.join(_TABLES[table])} FROM {table}")  # noqa: S608 - constants
 
     # Workloads last: whoever is seen in a task was there before.
-    tasks = tuple(PeekedTask(*row) for row in rows("task"))
+    tasks = {str(token): str(phase) for token, phase in rows("task")}
     last = next(iter(rows("lease")), ("", "", 0, 0.0, ""))
     held = last if last[0] else ("", "", 0, 0.0)
     workloads = rows("workload")

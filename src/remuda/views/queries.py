@@ -95,7 +95,7 @@ class Queries:
         Raises:
             NotFound: there is none of that name; the nearest names are in the hint.
         """
-        want = self._want(name)
+        want = self.known(name)
         view = workload_view(
             want,
             self.supervisor.tasks(name),
@@ -107,12 +107,12 @@ class Queries:
     async def fresh_view(self, name: str) -> WorkloadView:
         """One workload, with the router's numbers as they are now."""
         if self.refresh_router is not None:
-            await self.refresh_router(name, self._want(name).workload)
+            await self.refresh_router(name, self.known(name).workload)
         return self.view(name)
 
     def spec(self, name: str) -> dict[str, object]:
         """What the user wrote, resolved, and the plan that was made of it."""
-        self._want(name)
+        self.known(name)
         row = self.journal.store.workload(name)
         return {"name": name, "spec": row.spec, "plan": json.loads(row.plan), "generation": row.generation}
 
@@ -133,7 +133,7 @@ class Queries:
         begun_at = None if all_lives else self.created.get(name)
         lines = self.journal.story(name, limit=limit, after=after, begun_at=begun_at)
         if not lines and after is None:
-            self._want(name)
+            self.known(name)
         return [line_view(line) for line in lines]
 
     def lines(self, after: int | None) -> list[dict[str, object]]:
@@ -143,7 +143,7 @@ class Queries:
 
     def explain(self, name: str, *, all_lives: bool = False, task: str = "") -> ExplainView:
         """Why it is as it is, or one `task` of it; with `all_lives` also what became of its namesakes before it."""
-        want = self._want(name)
+        want = self.known(name)
         only = self._task(want, task).key if task else None
         uid, begun_at = (None, None) if all_lives else (want.workload.uid, self.created.get(name))
         ends = [item for item in self.journal.allocations(name) if uid in (None, read_token(item.token).uid)]
@@ -177,7 +177,7 @@ class Queries:
         Raises:
             NotFound: no such task or attempt, or it was never started.
         """
-        want = self._want(name)
+        want = self.known(name)
         found = self._task(want, task, " that ever ran")
         part = _Part(stderr=stderr, follow=follow, tail=0 if after else tail, after=after)
         if follow and not attempt and want.workload.kind.traits.is_followed:
@@ -291,9 +291,6 @@ class Queries:
         Raises:
             NotFound: there is none of that name; the nearest names are in the hint.
         """
-        return self._want(name)
-
-    def _want(self, name: str) -> Want:
         want = self.supervisor.wants.get(name)
         if want is None:
             hint = did_you_mean(name, self.supervisor.wants, "`remuda status` lists what there is", most=3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import signal
@@ -159,27 +158,6 @@ def test_a_key_reaches_swarm_job_and_script_and_is_in_no_record(home: Home) -> N
     database = b"".join(path.read_bytes() for path in home.paths.root.glob("*.db*"))
     assert b"k-123456" not in database
     assert not [*home.paths.root.glob("campaigns/*")], "the file of the secrets is gone"
-
-
-def test_what_an_earlier_version_has_done_is_taken_over_and_what_it_does_is_not(home: Home) -> None:
-    file = write(home, member(home, "a"))
-    home.run("pool", "-c", file)
-    done = json.loads(home.run("pool", "-c", file, "--json").stdout)[0]
-    folder = home.paths.root / "pools" / f"pool-{hashlib.sha256(file.encode()).hexdigest()[:8]}"
-    folder.mkdir(parents=True)
-    record = folder / "pool.json"
-    row = {"name": "a", "key": done["key"], "step": "working", "outcome": ""}
-    record.write_text(json.dumps({"swarms": {"a": row}}))
-    refused = home.run("pool", "-c", file, check=False)
-    assert refused.returncode == 4
-    assert "error: pool 'pool' was begun by an earlier version of remuda, and a is not over" in refused.stderr
-    assert "end its command, then `remuda down a`, and remove " in refused.stderr.replace("\n", " ")
-    home.run("db", "prune", "--older-than", "0s")
-    record.write_text(json.dumps({"swarms": {"a": {**row, "step": "over", "outcome": "done"}}}))
-    again = home.run("pool", "-c", file)
-    assert [line.split()[:2] for line in again.stdout.splitlines()[1:]] == [["a", "done"]]
-    assert "starting" not in again.stderr
-    assert not record.exists()
 
 
 def test_who_waits_costs_nothing_and_outlives_the_host(home: Home) -> None:

@@ -17,7 +17,6 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import inspect
 
 from remuda.base.errors import Conflict, InputError
 from remuda.store import migrate, ops
@@ -57,17 +56,6 @@ def test_revisions_are_numbered_without_branches() -> None:
     assert numbers == [f"{number:04}" for number in range(1, len(numbers) + 1)]
     assert numbers[-1] == REVISION
     assert all(Path(item.path).name.startswith(f"v{item.revision}_") for item in script.walk_revisions())
-
-
-def test_downgrading_and_upgrading_leads_back(store: Store) -> None:
-    with store.changing() as connection:
-        config = Config()
-        config.set_main_option("script_location", str(migrate.FOLDER))
-        config.attributes["connection"] = connection
-        command.downgrade(config, "base")
-        assert set(inspect(connection).get_table_names()) == {VERSION_TABLE}
-    assert migrate.upgrade(store.engine, store.address) == ""
-    test_the_migrations_make_the_schema_in_force(store)
 
 
 def test_an_old_database_migrates_on_open_and_keeps_its_rows(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_what_there_is(tmp_path: Path) -> None:
     filled(path)
     before = path.read_bytes()
     seen = peek(path)
-    assert (seen.workloads, seen.backends, seen.tasks) == ({"herd": ("k3f9a1xq", True)}, frozenset({"slurm"}), ())
+    assert (seen.workloads, seen.backends, seen.tasks) == ({"herd": ("k3f9a1xq", True)}, frozenset({"slurm"}), {})
     assert (seen.revision, seen.problem, seen.lease_node, seen.lease_pid) == (REVISION, "", "login1", 77)
     assert seen.lease_until == 1020.0
     assert path.read_bytes() == before

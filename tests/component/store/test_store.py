@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event
 
-from remuda.backends.base import TaskKey
 from remuda.base.errors import Conflict, Fenced, NotFound
 from remuda.store.database import EVIDENCE_KEPT_S
 from remuda.store.rows import AllocationRow, Evidence, JobRow, StoryLine, TaskRow, WorkloadRow
@@ -158,12 +157,6 @@ def test_tasks_come_in_order_and_are_overwritten_whole(swarm: Store, fence: int)
     later = replace(TASK, idx=2, phase="failed", exit_code=1, reason="")
     swarm.record(fence, tasks=[later])
     assert swarm.tasks("llama") == [router, rows[2], later, rows[0]]
-
-
-def test_removed_tasks_are_gone_and_absent_ones_are_fine(swarm: Store, fence: int) -> None:
-    swarm.record(fence, tasks=[TASK, replace(TASK, idx=1)])
-    swarm.record(fence, removed=[TaskKey("llama", "replica", 0), TaskKey("llama", "replica", 9)])
-    assert [task.idx for task in swarm.tasks()] == [1]
 
 
 def test_a_record_is_all_or_nothing(swarm: Store, fence: int) -> None:

@@ -15,6 +15,7 @@ from remuda.plan.derive import derive
 from remuda.plan.notes import notes
 from remuda.plan.placing.cluster import replica_resources
 from remuda.plan.swarm import compile_swarm, plan_front, plan_swarm
+from remuda.specs.reading.document import parse
 from remuda.specs.reading.load import build
 from remuda.specs.reading.resolve import Override
 from remuda.specs.swarm import SwarmSpec
@@ -46,6 +47,36 @@ def spec_of(backend: dict[str, object], **values: object) -> SwarmSpec:
 )
 def test_notes(backend: dict[str, object], values: dict[str, object], said: tuple[str, ...]) -> None:
     assert notes(spec_of(backend, **values)) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "said"),
+    [
+        pytest.param("", (), (), id="what was derived, or is the environment's, nobody has said"),
+        pytest.param("spanning: ray\nnodes: null\n", (), ("not used on Kubernetes: spanning",), id="the document"),
+        pytest.param(
+            "home_directory: /h\n",
+            ("--set nodes",),
+            ("not used on Kubernetes: --set nodes, home_directory",),
+            id="both",
+        ),
+        pytest.param(
+            "engine: llamacpp\nengine_path: /app/server\n",
+            (),
+            ("the model m is looked for in the image and its mounts: no file of this machine is in pods",),
+            id="a path",
+        ),
+    ],
+)
+def test_notes_on_pods_are_of_what_the_user_wrote(text: str, flags: tuple[str, ...], said: tuple[str, ...]) -> None:
+    document = f"model: m\nimage: reg/vllm:1\nrouter: none\nbackend: {{type: kubernetes}}\n{text}"
+    loaded: Any = build(
+        parse(document, "s.yaml"),
+        [Override(flag.split()[1], 2, flag) for flag in flags],
+        settings={"HOME": ("/state", "environment REMUDA_HOME")},
+    )
+    facts: Any = SimpleNamespace(program=lambda _: "", stamp=lambda *_: [])
+    assert compile_swarm(Draft(loaded, "chat"), Context(), facts).notes == said
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.deploymentcases import BALANCER, CASES, FRONT, SITE, text_of_case
 
-from remuda.plan.deployment import plan_deployment
+from remuda.plan.deployment import has_balancer, plan_deployment, serving
+from remuda.plan.deployment.bench import load_words
 from remuda.plan.deployment.packing import in_one_job
+from remuda.plan.identity import config_of
 from remuda.plan.model import Resources
 from remuda.specs.reading.document import parse
 from remuda.specs.recipe.load import build
@@ -24,6 +28,20 @@ def test_what_is_planned_of_a_recipe(file: Path) -> None:
 
 def test_every_case_is_whole() -> None:
     assert {path.stem for path in CASES.glob("*.yaml")} == {path.stem for path in CASES.glob("*.txt")}
+
+
+@pytest.mark.parametrize("file", sorted(CASES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_config_is_known_without_a_plan_and_is_what_was_recorded_of_it(file: Path) -> None:
+    """`configs.json` is of the version that kept the first points: what was measured then is known now."""
+    spec = build(parse(file.read_text(), file.name))[0].loaded.spec
+    balancer, front = BALANCER if has_balancer(spec) else None, FRONT if spec.frontend.type != "none" else None
+    facts: Any = SimpleNamespace(
+        stamp=lambda path, module="": [[path, module]], program=lambda name: "" if "/" in name else f"/bin/{name}"
+    )
+    bare, whole = serving(spec, SITE), plan_deployment(spec, front, SITE, balancer).workload
+    recorded = json.loads((CASES / "configs.json").read_text())[file.stem]
+    assert [config_of(one, spec, spec.model.path, facts) for one in (bare, whole)] == [recorded] * 2
+    assert load_words(bare, spec) == load_words(in_one_job(whole, spec), spec)
 
 
 WORKERS = """\

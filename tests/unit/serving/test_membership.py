@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from remuda.backends.base import TaskKey
 from remuda.plan.model import Command, Endpoint, Group, Kind, Role, Workload
-from remuda.serving.membership import base_url, front, members, ready_fronts
+from remuda.serving.membership import front, members, ready_fronts
 from remuda.serving.router import Member
 from remuda.supervise.model import Phase, Task
 
@@ -73,17 +73,8 @@ def test_the_order_of_tasks_means_nothing(seen: list[Task], random: object) -> N
 
 @given(tasks())
 def test_a_router_never_sends_to_itself(seen: list[Task]) -> None:
-    address = base_url(WORKLOAD, seen)
-    assert address not in {member.url for member in members(WORKLOAD, seen)}
-
-
-def test_the_router_is_asked_once_it_answers() -> None:
-    starting = Task(TaskKey("herd", "router", 0), "local", Phase.STARTING, url="http://127.0.0.1:8000")
-    assert base_url(WORKLOAD, [starting]) == ""
-    ready = Task(TaskKey("herd", "router", 0), "local", Phase.READY, url="http://127.0.0.1:8000/")
-    assert base_url(WORKLOAD, [ready]) == "http://127.0.0.1:8000"
-    alone = WORKLOAD.model_copy(update={"endpoint": Endpoint(port=8000)})
-    assert base_url(alone, [ready]) == ""
+    router = front(WORKLOAD, seen)
+    assert router is None or router.url.rstrip("/") not in {member.url for member in members(WORKLOAD, seen)}
 
 
 def test_who_is_in_front() -> None:

@@ -55,7 +55,7 @@ def command(load_options: Callable[[Any], Any], headings: Mapping[str, str]) -> 
 
 def _run(file: Path | None, options: dict[str, Any], maximise: str, low: float, high: float) -> int:
     from remuda.base.errors import Interrupted
-    from remuda.cli.bench.bench import _overrides, _progress, _tell
+    from remuda.cli.bench.bench import _allowed, _overrides, _progress, _tell
     from remuda.client.bench import benchmarks as control
     from remuda.client.bench import search as bench_search
 
@@ -80,9 +80,7 @@ def _run(file: Path | None, options: dict[str, Any], maximise: str, low: float, 
         print_json(bench_search.to_json(hunt, outcome, tried))
     else:
         _show(hunt, outcome, tried)
-    return bench_search.exit_code(
-        outcome, allow_suspect=options["allow_suspect"], allow_changed=options["allow_changed_rules"]
-    )
+    return bench_search.exit_code(outcome, **_allowed(options))
 
 
 def _show(hunt: Hunt, outcome: SearchOutcome, tried: list[Measured]) -> None:

@@ -14,7 +14,6 @@ from remuda.cli.show import age, echo, pairs, print_json, say, table
 from remuda.specs.places import is_here
 
 if TYPE_CHECKING:
-    from remuda.client.http import HostClient
     from remuda.client.jobs.batches import JobRow
 
 
@@ -124,22 +123,13 @@ def submit_script(script: Path, args: tuple[str, ...], **options: Any) -> int:
     return submitting.submit_script(script, args, options)
 
 
-def _host() -> HostClient | None:
-    """The host if one runs; jobs of the foreground need none."""
-    from remuda.client.http import HostClient
-
-    client = HostClient()
-    return client if client.is_up() else None
-
-
 @job.command(name="list")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(as_json: bool) -> None:
     """List jobs, newest first."""
-    from remuda.base.disk.paths import state_paths
     from remuda.client.jobs import batches
 
-    states = batches.list_jobs(state_paths(), _host(), whole=as_json)
+    states = batches.list_jobs(*batches.here(), whole=as_json)
     if as_json:
         print_json([state.to_json() for state in states])
         return
@@ -162,10 +152,9 @@ def _done(state: JobRow) -> str:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(job_id: str, as_json: bool) -> None:
     """Show one job."""
-    from remuda.base.disk.paths import state_paths
     from remuda.client.jobs import batches
 
-    show_state(batches.job_state(state_paths(), _host(), job_id), as_json=as_json)
+    show_state(batches.job_state(*batches.here(), job_id), as_json=as_json)
 
 
 def _place(state: JobRow) -> str:
@@ -207,13 +196,12 @@ def show_state(state: JobRow, *, as_json: bool) -> None:
 @click.option("--raw", is_flag=True, help="Raw output, including ANSI escape codes.")
 def logs(job_id: str, follow: bool, tail: int, raw: bool) -> None:
     """Print the output of a detached job or a job on a cluster. Other jobs print to their own terminal."""
-    from remuda.base.disk.paths import state_paths
     from remuda.base.errors import Conflict
     from remuda.client import reconnect
     from remuda.client.http import connect
     from remuda.client.jobs import batches
 
-    state = batches.job_state(state_paths(), _host(), job_id)
+    state = batches.job_state(*batches.here(), job_id)
     if not state.detached:
         raise Conflict(f"job {state.id!r} runs in the foreground", hint="its output is in the terminal that runs it")
     client, path = connect(), api_path(state.id, "logs")
@@ -227,10 +215,9 @@ def logs(job_id: str, follow: bool, tail: int, raw: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the last state as JSON.")
 def wait(job_id: str, as_json: bool) -> int:
     """Wait until the job has ended. Exit code 0: done without errors; the verdict's code for a benchmark."""
-    from remuda.base.disk.paths import state_paths
     from remuda.client.jobs import batches
 
-    state = batches.ended(state_paths(), _host(), job_id)
+    state = batches.ended(*batches.here(), job_id)
     show_state(state, as_json=as_json)
     if state.state != batches.DONE:
         return 1
@@ -241,15 +228,14 @@ def wait(job_id: str, as_json: bool) -> int:
 @click.argument("job_id")
 def cancel(job_id: str) -> None:
     """Stop a job and keep its checkpoint: re-run the submit command to resume it."""
-    from remuda.base.disk.paths import state_paths
     from remuda.client.jobs import batches
 
-    host = _host()
-    if host is None and batches.job_state(state_paths(), None, job_id).detached:
+    paths, host = batches.here()
+    if host is None and batches.job_state(paths, None, job_id).detached:
         from remuda.client.http import connect
 
         host = connect()
-    state = batches.cancel_job(state_paths(), host, job_id)
+    state = batches.cancel_job(paths, host, job_id)
     say(f"{state.id} is stopping" if state.state == batches.RUNNING else f"{state.id} is {state.state}")
 
 

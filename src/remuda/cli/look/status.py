@@ -74,6 +74,8 @@ def show_workload(view: dict[str, Any]) -> None:
 
         show_run(view)
         return
+    from remuda.client.recordings import gpu_views
+
     ready = taskview.ready(view, " of ", " ready")
     pairs([
         ("name", f"{view['name']} ({view['kind']} on {view['backend']})"),
@@ -88,7 +90,7 @@ def show_workload(view: dict[str, Any]) -> None:
         ("run id", view["labels"].get("run_id", "")),
         ("age", age(view["created_at"])),
         ("lifetime", _lifetime(view)),
-        ("energy", _energy(view)),
+        ("energy", gpu_views.energy(view)),
         ("files", view["run_dir"]),
     ])  # fmt: skip
     echo("")
@@ -114,12 +116,6 @@ def _lifetime(view: dict[str, Any]) -> str:
     if not view["ends_at"] or view["phase"] in ("DOWN", "FAILED"):
         return ""
     return f"over in {show_duration(max(0.0, view['ends_at'] - time.time()))}"
-
-
-def _energy(view: dict[str, Any]) -> str:
-    from remuda.client.recordings import gpu_views
-
-    return gpu_views.energy(view["name"]) if view["phase"] in ("DONE", "FAILED", "STOPPED", "DOWN") else ""
 
 
 def _router(view: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ import click
 from remuda.base.units import show_counted
 from remuda.cli.lazy import NearGroup, dry, examples, together
 from remuda.cli.show import echo, pairs, print_json, say, table
-from remuda.cli.staying import WithArguments, stay
+from remuda.cli.staying import WithArguments, finished, stay
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -97,7 +97,7 @@ def _start(  # noqa: PLR0913 - the options of both
         _announce(planned["plans"][0])
     if follow:
         return stay(str(view["name"]), gangs.follow)
-    return _ended(view, wait=wait, as_json=as_json)
+    return finished([gangs.ended(view["name"]) if wait else view], wait=wait, as_json=as_json)
 
 
 def _announce(planned: Mapping[str, Any]) -> None:
@@ -107,18 +107,6 @@ def _announce(planned: Mapping[str, Any]) -> None:
     say(f"{name} is accepted on {planned['backend']}: {show_counted(spec['ranks'], 'rank')}{gpus}")
     say(f"  remuda status {name} · remuda logs {name} --rank 0 -f · remuda explain {name} · remuda stop {name}")
     echo(name)
-
-
-def _ended(view: dict[str, Any], *, wait: bool, as_json: bool) -> int:
-    from remuda.client import gangs
-
-    if wait:
-        view = gangs.ended(view["name"])
-    if as_json:
-        print_json(view)
-    elif wait:
-        say(f"{view['name']} is {view['phase']}" + (f": {view['reason']}" if view["reason"] else ""))
-    return 1 if wait and view["phase"] != "DONE" else 0
 
 
 @gang.command(epilog=examples("remuda gang rounds train", "remuda gang rounds s3://bucket/train --run-id train"))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remuda.cli.lazy import drawn, dry, examples
-from remuda.cli.show import echo, print_json, say
-from remuda.cli.staying import WithArguments, stay
+from remuda.cli.show import echo, say
+from remuda.cli.staying import WithArguments, finished, stay
 from remuda.specs.places import is_here
 
 if TYPE_CHECKING:
@@ -74,12 +74,7 @@ def run(
         return stay(names[0], runs.follow)
     if wait:
         views = runs.ended(names)
-    if as_json:
-        print_json(views if len(views) > 1 else views[0])
-    elif wait:
-        for view in views:
-            say(f"{view['name']} is {view['phase']}" + (f": {view['reason']}" if view["reason"] else ""))
-    return 1 if wait and any(view["phase"] != "DONE" for view in views) else 0
+    return finished(views, wait=wait, as_json=as_json)
 
 
 def _announce(views: Sequence[dict[str, Any]]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remuda.base.hostlist import compress
+from remuda.base.ids import api_path
 from remuda.cli.lazy import examples, named
 from remuda.cli.show import age, looked, pairs, print_json, say, table
 from remuda.cli.taskview import is_array, ready
@@ -82,6 +83,7 @@ def show_run(view: dict[str, Any]) -> None:
     import time
 
     from remuda.base.units import show_duration
+    from remuda.client.recordings import gpu_views
 
     run = view["run"]
     left = run["limit_at"] - time.time() if run["limit_at"] else 0.0
@@ -102,7 +104,7 @@ def show_run(view: dict[str, Any]) -> None:
         ("keeps going for", show_duration(until) if until > 0 else ""),
         ("progress", progress(run["progress"]) if run["progress"] else ""),
         ("GPUs", _gpus(view)),
-        ("energy", _energy(view)),
+        ("energy", gpu_views.energy(view)),
         ("last cause", run["cause"]),
         ("script", run["script"]),
         ("age", age(view["created_at"])),
@@ -116,15 +118,6 @@ def _gpus(view: dict[str, Any]) -> str:
 
     tasks = view["tasks"] if view["phase"] in ("RUNNING", "STARTING", "UNHEALTHY") else []
     return taskview.gpu(tasks[0]["metrics"]) if tasks else ""
-
-
-def _energy(view: dict[str, Any]) -> str:
-    """What its GPUs used over all of its attempts, once it has ended."""
-    if view["phase"] not in ("DONE", "FAILED", "STOPPED"):
-        return ""
-    from remuda.client.recordings import gpu_views
-
-    return gpu_views.energy(view["name"])
 
 
 def _verb(verb: str, names: Sequence[str], word: str, *, as_json: bool) -> None:
@@ -166,13 +159,14 @@ def restart(names: tuple[str, ...], as_json: bool) -> None:
     NAME GROUP, such as replica or prefill, restarts all tasks of the group, running ones included, and what is one job
     with them. NAME INDICES, such as 7,9, restarts these tasks of an array.
     """
-    from remuda.client.restart import names_group, restart_group
+    from remuda.client.http import connect
+    from remuda.client.runs import names_group
 
     if not names_group(names):
         _verb("restart", names, "is being restarted", as_json=as_json)
         return
     name, group = names
-    view = restart_group(name, group)
+    view = connect().post(api_path(name, "restart"), group=group)
     with_it = str(view["labels"].get("pack", "")).split()
     what = f"{', '.join(with_it)} of {name}, which are one job, are" if group in with_it else f"{group} of {name} is"
     print_json(view) if as_json else say(f"{what} being restarted (remuda status {name})")

@@ -51,9 +51,11 @@ def demo(folder: Path, rows: int, keep: bool, random: bool) -> None:
     for module, extra in (("xllamacpp", "llamacpp"), ("gguf", "llamacpp"), ("smg", "router"), ("pyarrow", "batch")):
         if importlib.util.find_spec(module) is None:
             raise InputError(f"the demo needs {module}", hint=f"pip install 'remuda[{extra}]'")
+    from remuda.client.http import running
+
     begin = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
-    had_host = _host_runs()
+    had_host = running() is not None
     _prepare(folder, random=random)
     answers = folder / "answers" / "answers.parquet"
     try:
@@ -73,12 +75,6 @@ def demo(folder: Path, rows: int, keep: bool, random: bool) -> None:
             if not had_host:
                 _run("host", "stop", why="end the host, which the first command started", check=False)
     say(f"\nthe demo took {time.monotonic() - begin:.0f} s; its files are in {folder}/")
-
-
-def _host_runs() -> bool:
-    from remuda.client.http import HostClient
-
-    return HostClient().is_up()
 
 
 def _prepare(folder: Path, *, random: bool) -> None:

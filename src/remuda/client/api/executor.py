@@ -33,7 +33,6 @@ from remuda.supervise.model import TIME_OVER
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from remuda.client.http import HostClient
     from remuda.plan.model import Workload
 
 State = Literal["pending", "running", "succeeded", "failed", "cancelled"]
@@ -136,7 +135,7 @@ class Executor:
         planned = planning.plan("gang", read_gang("", mapping_overrides(fields, "launch_replicas(…)")), facts)
         if files:
             planned = replace(planned, workload=_with_files(planned.workload, files))
-            rendering.calls([planned.workload], facts.paths)  # there may be too much of them
+            rendering.calls([planned.workload], facts)  # there may be too much of them
         view = submission.send_plans([planned], facts=facts)[0]
         return _handles(view, n_replicas)
 
@@ -169,8 +168,8 @@ class Executor:
         """The last lines that a replica printed; a line in angle brackets where it has not begun."""
         path = api_path(handle.job_name, "logs")
         try:
-            client = _of_same(handle)
-            return "\n".join(client.lines(path, task=f"{RANK}/{handle.rank}", tail=n_lines))
+            _view(handle)  # its gang may be another's by now
+            return "\n".join(connect().lines(path, task=f"{RANK}/{handle.rank}", tail=n_lines))
         except NotFound as error:
             return f"<rank {handle.rank}: no output: {error.message}>"
 
@@ -286,12 +285,6 @@ def _checked(handle: ReplicaHandle, view: dict[str, Any]) -> dict[str, Any]:
     if view["uid"] != handle.metadata["uid"]:
         raise NotFound(f"the gang {handle.job_name!r} of this handle was removed, and another has its name")
     return view
-
-
-def _of_same(handle: ReplicaHandle) -> HostClient:
-    """A client, once it is known that the gang is still that of the handle."""
-    _view(handle)
-    return connect()
 
 
 def _folder(view: Mapping[str, Any], rank: int, attempt: int) -> Path:

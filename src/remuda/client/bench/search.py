@@ -10,7 +10,7 @@ from remuda.base.errors import InputError
 from remuda.base.units import show_counted, show_ms
 from remuda.bench import search
 from remuda.bench.search import Bounds, Largest, LoadResult, SearchEnd, Try
-from remuda.client.bench import benchmarks
+from remuda.client.bench import benchmarks, job
 from remuda.client.bench.benchmarks import Measured
 from remuda.client.bench.job import IS_INVALID, IS_SUSPECT
 from remuda.plan.deployment.bench import SEARCH
@@ -217,11 +217,9 @@ def _known(hunt: Hunt, there: Mapping[str, Sequence[Point]]) -> dict[float, Load
 
 def exit_code(outcome: SearchOutcome, *, allow_suspect: bool, allow_changed: bool) -> int:
     """What a shell sees of a search: 10 when it has no answer, 11 when that rests on suspect points."""
-    if outcome.found.end is SearchEnd.INVALID:
-        return IS_INVALID
-    suspect = any(point.verdict != "valid" for point in outcome.grounds) and not allow_suspect
-    changed = any(point.changed for point in outcome.grounds) and not allow_changed
-    return IS_SUSPECT if outcome.found.end is SearchEnd.UNKNOWN or suspect or changed else 0
+    if outcome.found.end in (SearchEnd.INVALID, SearchEnd.UNKNOWN):
+        return IS_INVALID if outcome.found.end is SearchEnd.INVALID else IS_SUSPECT
+    return job.exit_code(outcome.grounds, allow_suspect=allow_suspect, allow_changed=allow_changed)
 
 
 def result(hunt: Hunt, outcome: SearchOutcome) -> str:

@@ -39,6 +39,14 @@ if TYPE_CHECKING:
 __all__ = ["DONE", "ENDED", "FAILED", "RUNNING", "STOPPED", "JobRow"]
 
 
+def here() -> tuple[StatePaths, HostClient | None]:
+    """The state directory, and its host if one runs; jobs of the foreground need none."""
+    from remuda.base.disk.paths import state_paths
+    from remuda.client.http import running
+
+    return state_paths(), running()
+
+
 def list_jobs(paths: StatePaths, client: HostClient | None, *, whole: bool = True) -> list[JobRow]:
     """All jobs, newest first; with all of their fields, or those that lists show."""
     if client is None:

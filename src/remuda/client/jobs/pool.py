@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from remuda.base.errors import Conflict, InputError, from_json
+from remuda.base.errors import InputError, from_json
 from remuda.base.extras import need_batch
 from remuda.base.ids import new_suffix, slug
 from remuda.batch.address import ENDPOINT_FILE
@@ -135,43 +135,19 @@ def begin(pool: CheckedPool, members: Sequence[PoolMember], facts: Looked, host:
     """Hand a pool to the host, which carries it out; its rows as they are at once.
 
     Raises:
-        Conflict: something of it runs that was asked for otherwise, or that a command of an earlier version began.
+        Conflict: something of it runs that was asked for otherwise.
         InputError: a job cannot be planned, or a secret is missing.
     """
-    record = facts.paths.root / "pools" / campaign_name(pool) / "pool.json"
-    known = _known_earlier(pool, record)
     workloads = [member.planned.workload for member in members]
     for backend in dict.fromkeys(one.backend for one in workloads if not one.is_here):
         check_cluster(host, backend)
     secrets: dict[str, str] = {}
     rows = [_row(member, facts, secrets) for member in members]
-    for row in rows if not again else ():
-        row["outcome"] = row["outcome"] or known.get(row["address"], "")
     body = {
         "name": campaign_name(pool), "kind": "pool", "document": pool.document.name, "bound": pool.spec.bound,
         "rows": rows, "again": again, "secrets": secrets,
     }  # fmt: skip
-    begun = reconnect.post(host, "/campaigns", body)
-    record.unlink(missing_ok=True)
-    return cast("Rows", begun["rows"])
-
-
-def _known_earlier(pool: CheckedPool, record: Path) -> dict[str, str]:
-    """What came of swarms, by key, as a command of an earlier version recorded it, which carried pools out by itself.
-
-    Raises:
-        Conflict: it is not over.
-    """
-    try:
-        rows = json.loads(record.read_text())["swarms"].values()
-    except (OSError, ValueError, KeyError):
-        return {}
-    if going := [row["name"] for row in rows if row["step"] not in ("waiting", "over")]:
-        raise Conflict(
-            f"pool {pool_name(pool)!r} was begun by an earlier version of remuda, and {', '.join(going)} is not over",
-            hint=f"end its command, then `remuda down {' '.join(going)}`, and remove {record}; answered rows stay so",
-        )
-    return {row["key"]: row["outcome"] for row in rows if row["step"] == "over" and row["outcome"] != "failed"}
+    return cast("Rows", reconnect.post(host, "/campaigns", body)["rows"])
 
 
 def _row(member: PoolMember, facts: Looked, secrets: dict[str, str]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.disk.paths import state_paths
 from remuda.base.errors import RemudaError
@@ -12,7 +12,7 @@ from remuda.base.units import show_energy
 from remuda.client.recordings import profiler
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 _MOST_BYTES: Final = 64 << 20
@@ -32,7 +32,8 @@ def sentences(name: str) -> list[str]:
     found = folders(name)
     if not found:
         return []
-    told = [f"  {words}" for words in dict.fromkeys(map(_trouble, found)) if words]
+    parts = [one for folder in found for one in profiler.parts(folder)]
+    told = [f"  {words}" for words in dict.fromkeys(map(_trouble, parts)) if words]
     if _size(found) > _MOST_BYTES:
         told.append(f"  the recording is large: remuda profiler analyze {name}")
     else:
@@ -80,9 +81,9 @@ def _size(found: Sequence[Path]) -> int:
     return sum(path.stat().st_size for folder in found for path in folder.rglob("*") if path.is_file())
 
 
-def energy(name: str) -> str:
-    """What its GPUs used over all of its attempts; empty where that is not known."""
-    found = folders(name)
+def energy(view: Mapping[str, Any]) -> str:
+    """What a workload's GPUs used over all of its attempts; empty before its end, and where that is not known."""
+    found = folders(view["name"]) if view["phase"] in ("DONE", "FAILED", "STOPPED", "DOWN") else []
     if not found or _size(found) > _MOST_BYTES:
         return ""
     try:

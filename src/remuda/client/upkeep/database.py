@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from remuda.base.disk.paths import state_paths
 from remuda.base.settings import database_url
-from remuda.client.http import HostClient
+from remuda.client.http import running
 from remuda.store import ops
 from remuda.store.engine import open_store
 
@@ -23,15 +23,9 @@ def _open() -> Store:
     return open_store(database_url(paths))
 
 
-def _host() -> HostClient | None:
-    """The host that has it open, if one runs: that knows it even where its file is gone."""
-    client = HostClient(state_paths())
-    return client if client.is_up() else None
-
-
 def status() -> dict[str, Any]:
     """Where it is, revision, size and counts."""
-    host = _host()
+    host = running()  # that has it open, and knows it even where its file is gone
     if host is not None:
         return dict(host.get("/database"))
     with _open() as store:
@@ -54,7 +48,7 @@ def restore(copy: Path) -> Path | None:
     from remuda.base.errors import Conflict, InputError
 
     paths = state_paths()
-    if _host() is not None:
+    if running() is not None:
         raise Conflict("a host runs on the database", hint="stop it first: remuda host stop")
     if database_url(paths) != str(paths.database):
         raise InputError("the database is not the file in the state directory", hint="use its own tools to restore it")
@@ -69,7 +63,7 @@ def backup(to: Path) -> int:
         Conflict: `to` exists.
         InputError: it is on PostgreSQL, or `to` cannot be written.
     """
-    host = _host()
+    host = running()
     if host is not None:
         return int(host.post("/database/backup", {"to": str(to)})["size_bytes"])
     with _open() as store:

@@ -256,7 +256,9 @@ def perform(
         tell(result)
 
     async def main() -> list[SmokeView]:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _current().cancel)
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         return await run_round(this.targets, set_up, used, program, note)
 
     program = install_node_program(state_paths())
@@ -268,12 +270,6 @@ def perform(
     except (KeyboardInterrupt, asyncio.CancelledError):
         done = f"{len(told)} of {len(this.targets)} nodes were tested"
         raise Interrupted(f"stopped: {done}, and the tests that still ran were ended") from None
-
-
-def _current() -> asyncio.Task[object]:
-    task = asyncio.current_task()
-    assert task is not None
-    return task
 
 
 def record(this: TestRound, results: Sequence[SmokeView], client: HostClient | None = None) -> SmokeRecorded:

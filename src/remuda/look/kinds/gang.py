@@ -89,8 +89,6 @@ def _trained(plan: Plan, _: Looked) -> Iterator[Finding]:
         yield Finding((), words, fails=False)
 
 
-def _needs_gpus(spec: Any) -> bool:
-    return bool(spec.resources.gpus) and is_here(spec.backend)
-
-
-KIND = WorkKind(compile_gang, (_start, _trained), (is_taken,), needs_gpus=_needs_gpus)
+KIND = WorkKind(
+    compile_gang, (_start, _trained), (is_taken,), needs_gpus=lambda spec: spec.resources.gpus and is_here(spec.backend)
+)

@@ -183,8 +183,7 @@ def is_taken(plan: Plan, facts: Looked) -> Iterator[Finding]:
     return ask_backends(plan, facts) if in_images(plan.workload.backend) else iter(())
 
 
-def _needs_gpus(spec: RunSpec) -> bool:
-    return bool(spec.gpus) and (spec.backend is None or is_here(spec.backend))
-
-
-KIND = WorkKind(compile_run, (_workdir,), (is_taken,), needs_gpus=_needs_gpus)
+KIND = WorkKind(
+    compile_run, (_workdir,), (is_taken,),
+    needs_gpus=lambda spec: spec.gpus and (spec.backend is None or is_here(spec.backend)),
+)  # fmt: skip

@@ -90,8 +90,4 @@ def _home(plan: Plan, facts: Looked) -> Iterator[Finding]:
         yield Finding((), f"home_directory: {told}", fails=False)
 
 
-def _needs_gpus(_: SwarmSpec) -> bool:
-    return True
-
-
-KIND = WorkKind(compile_swarm, (_model, _flags, _home), (preflight.parts, ask_backends), needs_gpus=_needs_gpus)
+KIND = WorkKind(compile_swarm, (_model, _flags, _home), (preflight.parts, ask_backends), needs_gpus=lambda _: True)

@@ -44,6 +44,7 @@ from remuda.specs.places import fronts_here, planned_as
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from remuda.plan.engines import EngineCommand
     from remuda.specs.deployment import DeployedRole, DeploymentSpec
 
 FRONTEND: Final = "frontend"
@@ -159,6 +160,18 @@ def plan_deployment(
     return Plan(workload, spec, _notes(spec, shapes))
 
 
+def serving(spec: DeploymentSpec, site: DeploymentSite) -> Workload:
+    """The workers alone: programs, images and GPUs, which say as what it is measured; see `plan_deployment`."""
+    groups = []
+    for name, role in spec.by_name().items():
+        shape = _shape(spec, name, site)
+        command = Command(argv=_server(spec, name, shape, site).argv, image=image_of(spec, name))
+        needs = _resources(spec, shape)
+        groups.append(Group(name=name, role=ROLES[name], count=role.workers, command=command, resources=needs))
+    return Workload(name=site.name, kind=Kind.DEPLOYMENT, uid=site.uid, backend=spec.backend.type,
+                    groups=tuple(groups), run_dir=site.run_dir)  # fmt: skip
+
+
 def _groups(
     spec: DeploymentSpec, workers: tuple[Group, ...], own: Group | None, balancer: Group | None, listen: Listen,
     site: DeploymentSite,
@@ -204,9 +217,12 @@ def _python(spec: DeploymentSpec, image: str | None, own: str) -> str:
     return spec.python or own
 
 
+def _server(spec: DeploymentSpec, name: str, shape: Shape, site: DeploymentSite) -> EngineCommand:
+    return render(spec, name, shape, _python(spec, image_of(spec, name), site.python))
+
+
 def _workers(spec: DeploymentSpec, name: str, shape: Shape, site: DeploymentSite, dynamo: Mapping[str, str]) -> Group:
-    role, image = spec.by_name()[name], image_of(spec, name)
-    server = render(spec, name, shape, _python(spec, image, site.python))
+    role, image, server = spec.by_name()[name], image_of(spec, name), _server(spec, name, shape, site)
     command = command_of(spec, name, server, {**dynamo, **_network(spec)})
     command = command.model_copy(update={"secret_env": {**secrets_of(spec), **server.secret_env}})
     on_slurm = not spec.backend.is_here

@@ -170,6 +170,6 @@ def load_words(workload: Workload, spec: DeploymentSpec) -> dict[str, Any]:
         "api": "chat" if bench.use_chat_template else "completions",
         "gpus": gpus, "gpu_type": spec.gpu_type if gpus else "",
         "meta": {name: text for name, text in about.items() if text}, **search,
-        **(asked if bench.type in ANSWERS else {}),
+        **(asked if bench.type in ANSWERS else {}), "validity": bench.validity or None,
     }  # fmt: skip
     return {name: value for name, value in words.items() if value is not None}

@@ -10,7 +10,7 @@ from remuda.base.text import did_you_mean
 from remuda.specs.backend import LeptonBackend, LocalBackend, PodBackend, SlurmBackend
 from remuda.specs.kubernetes import KubernetesFields
 from remuda.specs.reading.document import Problem, fail
-from remuda.specs.reading.fields import model_at
+from remuda.specs.reading.fields import inside, model_at
 from remuda.specs.reading.resolve import Layer, ValueOrigin, document_layer
 from remuda.specs.run import RunSpec
 from remuda.specs.swarm import EngineName, SwarmSpec
@@ -80,10 +80,7 @@ def render_defaults(answers: Mapping[str, str]) -> str:
         if not answer:
             continue
         *parents, last = key.split(".")
-        inner = tree
-        for part in parents:
-            inner = inner.setdefault(part, {})
-        inner[last] = answer
+        inside(tree, tuple(parents))[last] = answer
     _refuse_unknown([(path, Problem(key, "")) for key in answers for path in [tuple(key.split("."))]])
     head = "# Defaults of remuda: command line, spec file and environment override them.\n"
     return head + "".join(_lines(tree, 0))

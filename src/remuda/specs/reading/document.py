@@ -54,17 +54,18 @@ class Problem:
     hint: str = ""
     order: tuple[int, int] = (0, 0)
 
+    @property
+    def text(self) -> str:
+        """It in one line, with its place and what to do."""
+        first = f"{self.where}: {self.message}" if self.where else self.message
+        return f"{first} ({self.hint})" if self.hint else first
+
 
 def fail(problems: list[Problem]) -> InputError:
     """One error for all of `problems`: the first leads, each has its line."""
     first, *others = sorted(problems, key=lambda problem: problem.order)
-    lines = [first.message, *(_line(problem) for problem in others)]
+    lines = [first.message, *(problem.text for problem in others)]
     return InputError("\n".join(lines), hint=first.hint, where=first.where)
-
-
-def _line(problem: Problem) -> str:
-    text = f"{problem.where}: {problem.message}" if problem.where else problem.message
-    return f"{text} ({problem.hint})" if problem.hint else text
 
 
 def parse(text: str, name: str) -> Document:

@@ -80,6 +80,16 @@ def leaves(data: object, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         yield path, data
 
 
+def inside(data: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The mapping at `path`, which is made where there is none."""
+    for part in path:
+        below = data.get(str(part))
+        if not isinstance(below, dict):
+            below = data[str(part)] = {}
+        data = below
+    return data
+
+
 def lookup(data: Any, path: Path) -> Any:
     """The value at `path`, None where there is none."""
     current: Any = data

@@ -12,14 +12,16 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.secrets import MASK, looks_secret
-from remuda.specs.reading.fields import dotted, leaves, lookup
+from remuda.base.text import did_you_mean
+from remuda.specs.reading.document import Problem
+from remuda.specs.reading.fields import dotted, inside, leaves, lookup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pydantic import BaseModel
 
-    from remuda.specs.reading.document import Document, Path
+    from remuda.specs.reading.document import Document, Mark, Path
 
 
 class ValueOrigin(StrEnum):
@@ -114,16 +116,11 @@ class Shown:
 def document_layer(document: Document, source: ValueOrigin) -> Layer:
     """The layer of a file."""
 
-    def origin(path: Path) -> Origin:
-        mark = document.values[path]
-        return Origin(source, f"{document.name}:{mark.line}", mark.column, mark.line)
+    def origins(marks: Mapping[Path, Mark]) -> dict[Path, Origin]:
+        name = document.name
+        return {path: Origin(source, f"{name}:{at.line}", at.column, at.line) for path, at in marks.items()}
 
-    values = {path: origin(path) for path in document.values}
-    keys = {
-        path: Origin(source, f"{document.name}:{mark.line}", mark.column, mark.line)
-        for path, mark in document.keys.items()
-    }
-    return Layer(document.data, values, keys)
+    return Layer(document.data, origins(document.values), origins(document.keys))
 
 
 def override_layer(overrides: Sequence[Override]) -> Layer:
@@ -132,15 +129,8 @@ def override_layer(overrides: Sequence[Override]) -> Layer:
     values: dict[Path, Origin] = {}
     for item in overrides:
         origin = Origin(ValueOrigin.CLI, item.origin)
-        *parents, last = item.path.split(".")
-        inner = data
-        for part in parents:
-            below = inner.get(part)
-            if not isinstance(below, dict):
-                below = inner[part] = {}
-            inner = below
-        inner[last] = item.value
-        start = (*parents, last)
+        start = tuple(item.path.split("."))
+        inside(data, start[:-1])[start[-1]] = item.value
         values[start] = origin
         values |= {(*start, *path): origin for path, _ in leaves(item.value)}
     return Layer(data, values)
@@ -151,10 +141,7 @@ def setting_layer(settings: Iterable[tuple[Path, str, str]]) -> Layer:
     data: dict[str, Any] = {}
     values: dict[Path, Origin] = {}
     for path, value, origin in settings:
-        inner = data
-        for part in path[:-1]:
-            inner = inner.setdefault(str(part), {})
-        inner[str(path[-1])] = value
+        inside(data, path[:-1])[str(path[-1])] = value
         values[path] = Origin(ValueOrigin.ENVIRONMENT, origin)
     return Layer(data, values)
 
@@ -182,6 +169,42 @@ def _without_null(data: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in data.items()
         if value is not None
     }
+
+
+class Moving:
+    """Values on their way to where a document of ours has them, each with its place, and what is wrong with them."""
+
+    def __init__(self, resolved: Resolved) -> None:
+        self.resolved = resolved
+        self.data: dict[str, Any] = {}
+        self.values: dict[Path, Origin] = {}
+        self.keys: dict[Path, Origin] = {}
+        self.notes: list[str] = []
+        self.problems: list[Problem] = []
+
+    def layer(self) -> Layer:
+        """What has arrived."""
+        return Layer(self.data, self.values, self.keys)
+
+    def wrong(self, at: Path, sentence: str, hint: str = "") -> None:
+        """Note what is wrong with a key."""
+        origin = self.resolved.key(at)
+        self.problems.append(Problem(origin.where, sentence, hint, (origin.line, origin.column)))
+
+    def unknown(self, at: Path, known: Iterable[str]) -> None:
+        """Note a key that is none of the known ones."""
+        below = f" in `{dotted(at[:-1])}`" if at[:-1] else ""
+        hint = did_you_mean(str(at[-1]), known) or f"known: {', '.join(sorted(known))}"
+        self.wrong(at, f"unknown key {str(at[-1])!r}{below}", hint)
+
+    def put(self, to: Path, at: Path, value: Any) -> None:
+        """A value, and where everything in it was written, from `at` to its new place; mappings there are merged."""
+        owner, name, size = inside(self.data, to[:-1]), str(to[-1]), len(at)
+        old = owner.get(name)
+        owner[name] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
+        for layer in self.resolved.layers:
+            for marks, own in ((layer.values, self.values), (layer.keys, self.keys)):
+                own.update({(*to, *path[size:]): origin for path, origin in marks.items() if path[:size] == at})
 
 
 def show(spec: BaseModel, resolved: Resolved, derived: Mapping[str, str] | None = None) -> list[Shown]:

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 from remuda.base.disk.private import check_above, check_private, exposures, user_name
 from remuda.base.errors import NotPrivate
 from remuda.base.settings import variable
-from remuda.base.text import did_you_mean
-from remuda.specs.reading.document import Problem, fail
+from remuda.specs.reading.document import fail
+from remuda.specs.reading.fields import inside
 from remuda.specs.reading.load import read_document
-from remuda.specs.reading.resolve import Layer, Resolved, ValueOrigin, document_layer
+from remuda.specs.reading.resolve import Layer, Moving, Resolved, ValueOrigin, document_layer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from remuda.specs.reading.document import Document, Path
-    from remuda.specs.reading.resolve import Origin
 
 NAME: Final = "srtslurm.yaml"
 _PARENTS: Final = 2
@@ -158,76 +157,52 @@ def of_document(document: Document) -> Cluster:
         reading.take(key, value)
     if reading.problems:
         raise fail(reading.problems)
-    layer = Layer(reading.data, reading.values, reading.keys)
-    return Cluster(document.name, layer, reading.aliases["model_paths"], reading.aliases["containers"],
-                   tuple(reading.notes))  # fmt: skip
+    models, containers = reading.aliases.values()
+    return Cluster(document.name, reading.layer(), models, containers, tuple(reading.notes))
 
 
-class _Reading:
+class _Reading(Moving):
     def __init__(self, resolved: Resolved) -> None:
-        self.resolved = resolved
-        self.data: dict[str, Any] = {}
-        self.values: dict[Path, Origin] = {}
-        self.keys: dict[Path, Origin] = {}
+        super().__init__(resolved)
         self.aliases: dict[str, dict[str, str]] = {name: {} for name in ALIASES}
-        self.notes: list[str] = []
-        self.problems: list[Problem] = []
 
     def take(self, key: str, value: Any) -> None:
         if key == "cluster" and isinstance(value, dict):
             for inner, below in value.items():
                 if inner in NESTED:
-                    self.put(NESTED[inner], ("cluster", inner), below)
+                    self.said(NESTED[inner], ("cluster", inner), below)
                 else:
-                    self.refuse(("cluster", inner), list(NESTED))
+                    self.unknown(("cluster", inner), NESTED)
         elif key in ALIASES:
             self.alias(key, value)
         elif key in USED:
             self.refuse_places(key, value)
-            self.put(USED[key], (key,), value)
+            self.said(USED[key], (key,), value)
         elif key in IGNORED:
             if key != "cluster":
                 self.notes.append(f"{self.resolved.key((key,)).text}: `{key}` is not used: {IGNORED[key]}")
         else:
-            self.refuse((key,), [*USED, *ALIASES, *IGNORED])
-
-    def refuse(self, at: Path, known: list[str]) -> None:
-        origin = self.resolved.key(at)
-        inside = f" in `{at[0]}`" if len(at) > 1 else ""
-        hint = did_you_mean(str(at[-1]), known) or f"known: {', '.join(sorted(known))}"
-        self.problems.append(
-            Problem(origin.where, f"unknown key {str(at[-1])!r}{inside}", hint, (origin.line, origin.column))
-        )
+            self.unknown((key,), [*USED, *ALIASES, *IGNORED])
 
     def refuse_places(self, at: str, value: Any) -> None:
         """Options that say where jobs read and write are the user's own; sbatch takes them shortened, too."""
         for name in value if at == "default_sbatch_directives" and isinstance(value, dict) else ():
             short = name.lstrip("-").replace("_", "-").lower()
             if short != "export" and any(option.startswith(short) for option in _PLACES):
-                origin = self.resolved.key((at, name))
                 sentence = f"`{at}.{name}` cannot be said in a cluster file: it chooses where jobs read or write"
-                self.problems.append(Problem(origin.where, sentence, "", (origin.line, origin.column)))
+                self.wrong((at, name), sentence)
 
     def alias(self, key: str, value: Any) -> None:
-        origin = self.resolved.key((key,))
         if not isinstance(value, dict):
-            self.problems.append(Problem(origin.where, f"`{key}` must be a mapping of names to paths", ""))
+            self.wrong((key,), f"`{key}` must be a mapping of names to paths")
             return
         for name, path in value.items():
             if isinstance(path, str) and path:
                 self.aliases[key][str(name)] = str(path)
             else:
-                at = self.resolved.key((key, name))
-                self.problems.append(Problem(at.where, f"`{key}.{name}` must be a path", "", (at.line, at.column)))
+                self.wrong((key, name), f"`{key}.{name}` must be a path")
 
-    def put(self, to: Path, at: Path, value: Any) -> None:
-        if value is None:
-            return
-        below = self.data
-        for part in to[:-1]:
-            below = below.setdefault(str(part), {})
-        below[str(to[-1])] = value
-        size = len(at)
-        for layer in self.resolved.layers:
-            for marks, own in ((layer.values, self.values), (layer.keys, self.keys)):
-                own.update({(*to, *path[size:]): origin for path, origin in marks.items() if path[:size] == at})
+    def said(self, to: Path, at: Path, value: Any) -> None:
+        if value is not None:
+            inside(self.data, to[:-1]).pop(str(to[-1]), None)  # of two for one field the later counts
+            self.put(to, at, value)

@@ -6,17 +6,16 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from remuda.base.text import did_you_mean
 from remuda.specs.reading.document import Problem, fail
 from remuda.specs.reading.fields import dotted, lookup
-from remuda.specs.reading.resolve import Layer
+from remuda.specs.reading.resolve import Layer, Moving
 from remuda.specs.recipe.words import Fate, Word, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from remuda.specs.reading.document import Path
-    from remuda.specs.reading.resolve import Origin, Resolved
+    from remuda.specs.reading.resolve import Resolved
 
 _DYNAMO: Final = ("version", "hash", "top_of_tree", "wheel")
 """Keys by which version 1 says which Dynamo it means."""
@@ -81,21 +80,19 @@ def normalise(resolved: Resolved) -> Normal:
     if str(plane) == "http":
         reading.data["dynamo"]["request_plane"] = "tcp"
         reading.notes.append("dynamo.request_plane is http, which Dynamo has no more: tcp is used")
-    return Normal(Layer(reading.data, reading.values, reading.keys), reading.theirs, tuple(reading.notes))
+    return Normal(reading.layer(), reading.theirs, tuple(reading.notes))
 
 
-class _Reading:
+class _Reading(Moving):
     """Moves keys one by one."""
 
     def __init__(self, resolved: Resolved, words: tuple[Word, ...]) -> None:
-        self.resolved, self.words = resolved, words
+        super().__init__(resolved)
+        self.words = words
         self.by_path = {word.path: word for word in words}
-        self.data: dict[str, Any] = {"kind": "deployment"}
-        self.values: dict[Path, Origin] = {}
-        self.keys: dict[Path, Origin] = {(): resolved.key(())}
+        self.data["kind"] = "deployment"
+        self.keys[()] = resolved.key(())
         self.theirs: dict[Path, Path] = {}
-        self.notes: list[str] = []
-        self.problems: list[Problem] = []
 
     def read(self, data: Mapping[str, Any], path: Path) -> None:
         for key, value in data.items():
@@ -112,26 +109,19 @@ class _Reading:
                 self.take(word, at, value)
 
     def refuse(self, at: Path, *, is_inner: bool) -> None:
-        origin = self.resolved.key(at)
         size = len(at)
         if is_inner:
-            sentence, hint = f"`{dotted(at)}` must be a mapping", ""
+            self.wrong(at, f"`{dotted(at)}` must be a mapping")
         else:
-            known = sorted({word.path[size - 1] for word in self.words if word.path[: size - 1] == at[:-1]
-                            and len(word.path) >= size})  # fmt: skip
-            inside = f" in `{dotted(at[:-1])}`" if at[:-1] else ""
-            sentence = f"unknown key {str(at[-1])!r}{inside}"
-            hint = did_you_mean(str(at[-1]), known) or f"known: {', '.join(known)}"
-        self.problems.append(Problem(origin.where, sentence, hint, (origin.line, origin.column)))
+            below = (word.path for word in self.words if len(word.path) >= size)
+            self.unknown(at, {path[size - 1] for path in below if path[: size - 1] == at[:-1]})
 
     def take(self, word: Word, at: Path, value: Any) -> None:
-        origin = self.resolved.key(at)
         if word.fate is Fate.REFUSED:
-            sentence = f"`{dotted(at)}` cannot be used: {word.why}"
-            self.problems.append(Problem(origin.where, sentence, "", (origin.line, origin.column)))
+            self.wrong(at, f"`{dotted(at)}` cannot be used: {word.why}")
         elif word.fate is Fate.IGNORED:
             if at != ("schema",):
-                self.notes.append(f"{origin.text}: `{dotted(at)}` is not used: {word.why}")
+                self.notes.append(f"{self.resolved.key(at).text}: `{dotted(at)}` is not used: {word.why}")
         elif value is not None:
             self.put(word.to, at, value)
 
@@ -141,20 +131,9 @@ class _Reading:
             value = self.mounts(at, value)
         if to[:1] == ("roles",) and to[-1] == "args" and isinstance(value, dict):
             value = {key: item for key, item in value.items() if not _is_srtctls_model(key, item)}
-        below = self.data
-        for part in to[:-1]:
-            inner = below.get(str(part))
-            if not isinstance(inner, dict):
-                inner = below[str(part)] = {}
-            below = inner
-        old = below.get(str(to[-1]))
-        below[str(to[-1])] = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
+        super().put(to, at, value)
         if to != at:
             self.theirs[to] = at
-        size = len(at)
-        for layer in self.resolved.layers:
-            for marks, own in ((layer.values, self.values), (layer.keys, self.keys)):
-                own.update({(*to, *path[size:]): origin for path, origin in marks.items() if path[:size] == at})
 
     def mounts(self, at: Path, value: Any) -> dict[str, str]:
         """`[host:container]` as a mapping."""
@@ -162,9 +141,8 @@ class _Reading:
         for index, item in enumerate(value if isinstance(value, list) else [value]):
             host, colon, inside = str(item).partition(":")
             if not colon or not host or not inside:
-                origin = self.resolved.key((*at, index))
                 sentence = f"`{dotted(at)}` has {str(item)!r}, which is not a mount"
-                self.problems.append(Problem(origin.where, sentence, "write /on/the/node:/inside"))
+                self.wrong((*at, index), sentence, "write /on/the/node:/inside")
             found[host] = inside
         return found
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from remuda.store.migrations.columns import SERIAL, columns
+
 revision = "0002"
 down_revision = "0001"
 
@@ -12,21 +14,13 @@ down_revision = "0001"
 def upgrade() -> None:
     op.create_table(
         "node_evidence",
-        sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), nullable=False, autoincrement=True),
-        sa.Column("node", sa.Text, nullable=False, server_default=""),
-        sa.Column("device", sa.Text, nullable=False, server_default=""),
-        sa.Column("at", sa.Double, nullable=False, server_default="0"),
-        sa.Column("weight", sa.Double, nullable=False, server_default="1"),
-        sa.Column("kind", sa.Text, nullable=False, server_default=""),
-        sa.Column("workload", sa.Text, nullable=False, server_default=""),
-        sa.Column("token", sa.Text, nullable=False, server_default=""),
-        sa.Column("detail", sa.Text, nullable=False, server_default=""),
-        sa.Column("expires_at", sa.Double, nullable=False, server_default="0"),
+        *columns(SERIAL, None, "id", autoincrement=True),
+        *columns(sa.Text, "", "node device"),
+        *columns(sa.Double, "0", "at"),
+        *columns(sa.Double, "1", "weight"),
+        *columns(sa.Text, "", "kind workload token detail"),
+        *columns(sa.Double, "0", "expires_at"),
         sa.PrimaryKeyConstraint("id", name="pk_node_evidence"),
         sqlite_autoincrement=True,
     )
     op.create_index("ix_node_evidence_node_at", "node_evidence", ["node", "at"])
-
-
-def downgrade() -> None:
-    op.drop_table("node_evidence")

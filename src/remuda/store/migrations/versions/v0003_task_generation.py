@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
+
+from remuda.store.migrations.columns import add
 
 revision = "0003"
 down_revision = "0002"
 
 
 def upgrade() -> None:
-    op.add_column("task", sa.Column("generation", sa.BigInteger, nullable=False, server_default="0"))
-    op.add_column("task", sa.Column("submitted_at", sa.Double, nullable=False, server_default="0"))
-
-
-def downgrade() -> None:
-    op.drop_column("task", "submitted_at")
-    op.drop_column("task", "generation")
+    add("task", sa.BigInteger, "0", "generation")
+    add("task", sa.Double, "0", "submitted_at")

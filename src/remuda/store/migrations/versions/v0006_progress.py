@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
+
+from remuda.store.migrations.columns import add
 
 revision = "0006"
 down_revision = "0005"
 
 
 def upgrade() -> None:
-    op.add_column("task", sa.Column("progress", sa.Double, nullable=False, server_default="0"))
-
-
-def downgrade() -> None:
-    op.drop_column("task", "progress")
+    add("task", sa.Double, "0", "progress")

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
+
+from remuda.store.migrations.columns import add
 
 revision = "0007"
 down_revision = "0006"
 
 
 def upgrade() -> None:
-    op.add_column("task", sa.Column("avoids", sa.Integer, nullable=False, server_default="0"))
-    op.add_column("task", sa.Column("may_avoid", sa.Integer, nullable=False, server_default="2"))
-
-
-def downgrade() -> None:
-    for name in ("may_avoid", "avoids"):
-        op.drop_column("task", name)
+    add("task", sa.Integer, "0", "avoids")
+    add("task", sa.Integer, "2", "may_avoid")

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
+
+from remuda.store.migrations.columns import add
 
 revision = "0008"
 down_revision = "0007"
 
 
 def upgrade() -> None:
-    op.add_column("workload", sa.Column("group_marks", sa.Text, nullable=False, server_default="{}"))
-    op.add_column("task", sa.Column("ports", sa.Text, nullable=False, server_default="{}"))
-
-
-def downgrade() -> None:
-    op.drop_column("task", "ports")
-    op.drop_column("workload", "group_marks")
+    add("workload", sa.Text, "{}", "group_marks")
+    add("task", sa.Text, "{}", "ports")

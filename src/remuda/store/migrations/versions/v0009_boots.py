@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
+
+from remuda.store.migrations.columns import add
 
 revision = "0009"
 down_revision = "0008"
 
 
 def upgrade() -> None:
-    op.add_column("node_evidence", sa.Column("boot", sa.Text, nullable=False, server_default=""))
-
-
-def downgrade() -> None:
-    op.drop_column("node_evidence", "boot")
+    add("node_evidence", sa.Text, "", "boot")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import pytest
 from tests.component.fleet.machines import Machines
+from tests.component.slurm.test_deployed_bench import RECIPE as MEASURED
 from tests.component.slurm.test_deployments import RECIPE, STANDINS
 from tests.component.slurm.test_deployments import ask as ask_deployment
 from tests.component.slurm.test_swarms import PATIENT, ask, tasks, wait_all
@@ -19,7 +21,6 @@ from remuda.serving.tiny import make_tiny_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 NAMES = ("ash", "birch", "cedar")
 ROWS = 2000
@@ -56,7 +57,7 @@ def replicas(machines: Machines, name: str = "herd") -> dict[str, dict[str, Any]
 def test_a_recipe_whose_prefill_spans_two_machines(machines: Machines) -> None:
     """It needs all machines, so it comes before one of them is lost: that is avoided for a while."""
     home = machines.head
-    (home.root / "model").mkdir()
+    (home.root / "model").mkdir(exist_ok=True)
     (home.root / "model/config.json").write_text("{}")
     recipe = home.root / "recipe.yaml"
     text = RECIPE.format(model=home.root / "model", standins=STANDINS)
@@ -70,6 +71,31 @@ def test_a_recipe_whose_prefill_spans_two_machines(machines: Machines) -> None:
     assert ask_deployment(home) == 5
     home.run("down", "wide")
     idle(machines)
+
+
+def test_the_benchmark_of_a_recipe_is_beside_its_frontend(machines: Machines) -> None:
+    """Dynamo's frontend and what stands before it, too: neither is a job."""
+    home = machines.head
+    (home.root / "model").mkdir(exist_ok=True)
+    (home.root / "model/config.json").write_text("{}")
+    recipe = home.root / "bench.yaml"
+    path = os.pathsep.join([str(STANDINS), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    recipe.write_text(MEASURED.format(model=home.root / "model", path=path))
+    words = ("apply", str(recipe), "--backend", "fleet", "--name", "measured")
+    done = home.run(*words, check=False, env={"OUR_KEY": "k-4b1f9d"})
+    assert done.returncode in (10, 11), f"{done.stdout}\n{done.stderr}\n{home.log()}"
+    view = home.view("measured")
+    (name,) = json.loads(Path(view["run_dir"], "bench/verdict.json").read_text())["points"]
+    point = json.loads(Path(view["run_dir"], "bench", name, "point.json").read_text())
+    assert (point["load"]["requests"], point["metrics"]["failed"]) == (12, 0)
+    there = {name for name, task in tasks(home, "measured").items() if task["node"] in NAMES}
+    assert there == {"prefill/0", "decode/0"}
+    idle(machines)
+
+
+def members(machines: Machines) -> list[str]:
+    """Addresses that the router sends to."""
+    return [*(machines.head.view("herd")["router"] or {"members": []})["members"]]
 
 
 @pytest.mark.real
@@ -108,8 +134,10 @@ def test_a_batch_goes_on_while_the_machine_of_a_replica_is_lost(machines: Machin
     lost.remuda("client", "connect", machines.where, "--resilient", "--detach")
     assert {task["attempt"] for task in replicas(machines).values()} == {1}
 
-    # Then its cable is cut: the replica is silent, and begins again on the third machine.
+    # Then its cable is cut: nothing is sent there, and another replica begins on the third machine.
     lost.cut()
+    until(lambda: now["replica/1"]["url"] not in members(machines), "nothing is sent there any more", 30)
+    assert home.task("herd", "replica/1")["attempt"] == 1
     after = wait_all(home, {"replica/1": 2})
     assert after["replica/1"]["node"] not in (lost.name, after["replica/0"]["node"])
     assert (after["replica/0"]["attempt"], after["router/0"]["attempt"]) == (1, 1)

@@ -1,4 +1,7 @@
-"""Words of other tools: what they are here, or the row of `docs/features.md` that says that they are not built yet."""
+"""Words of other tools: what they are here, or the row of `docs/features.md` that says that they are not built yet.
+
+And those of `remuda try`.
+"""
 
 from __future__ import annotations
 

@@ -95,8 +95,9 @@ class NodeClient:
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         try:
             while not self._stop.is_set() and not await self._turn():
+                pause_s = backoff_s(self._failures, FIRST_S, LONGEST_S, key=self.it.name, jitter=0.5) or BEAT_S
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._stop.wait(), self._pause_s())
+                    await asyncio.wait_for(self._stop.wait(), pause_s)
         finally:
             carrying.cancel()
             await asyncio.gather(carrying, return_exceptions=True)
@@ -105,9 +106,6 @@ class NodeClient:
 
     async def _ask(self, verb: str, message: object, answer: Callable[[], T]) -> T:
         return await self._link.ask(verb, f"Key {self.it.key}", message, answer)
-
-    def _pause_s(self) -> float:
-        return backoff_s(self._failures, FIRST_S, LONGEST_S, key=self.it.name, jitter=0.5) or BEAT_S
 
     async def _turn(self) -> bool:
         """One look at everything; whether this machine has left."""

@@ -8,7 +8,7 @@ import os
 import socket
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from remuda.base.disk.files import write_atomic
 from remuda.base.disk.private import user_name
@@ -19,8 +19,9 @@ from remuda.wire.fields import known
 from remuda.wire.peer import listeners
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+T = TypeVar("T")
 HTTP_PORT, MODEL_PORT = PORT + 1, 9010
 
 
@@ -43,18 +44,26 @@ class Head:
 
 
 def read(path: Path) -> Head | None:
-    """The head that is recorded; None where there is none.
+    """The head that is recorded; see `recorded`."""
+
+    def made(kept: Any) -> Head:
+        return Head(**{**known(Head, kept), "conf": FleetConf(**known(FleetConf, kept["conf"]))})
+
+    return recorded(path, made, "bring a copy of it back, or remove it")
+
+
+def recorded(path: Path, made: Callable[[Any], T], hint: str) -> T | None:
+    """What is made of a record; None where there is none.
 
     Raises:
-        RemudaError: the record cannot be read.
+        RemudaError: it cannot be read.
     """
     try:
-        kept = json.loads(path.read_text())
-        return Head(**{**known(Head, kept), "conf": FleetConf(**known(FleetConf, kept["conf"]))})
+        return made(json.loads(path.read_text()))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RemudaError(f"{path} cannot be read: {error}", hint="bring a copy of it back, or remove it") from error
+        raise RemudaError(f"{path} cannot be read: {error}", hint=hint) from error
 
 
 def write(path: Path, head: Head) -> None:

@@ -33,7 +33,7 @@ from remuda.fleet.admission import malformed
 from remuda.fleet.client import NodeClient
 from remuda.fleet.head import HTTP_PORT
 from remuda.fleet.link import Link
-from remuda.fleet.membership import LOG, Membership
+from remuda.fleet.membership import HEARD, LOG, Membership
 from remuda.fleet.processes import Daemons, send
 from remuda.wire.fleet import Joining, Leaving, Levels
 
@@ -205,6 +205,7 @@ def start(paths: StatePaths) -> None:
         RemudaError: it ended instead; the message is the last line of its log.
         TimedOut: it still tries.
     """
+    (paths.fleet_node / HEARD).unlink(missing_ok=True)  # in a container the one before may have had the same pid
     process = Detached("remuda.fleet.client", paths.root, paths.fleet_node / LOG)
 
     def is_in() -> bool:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from remuda.base.disk.files import write_atomic
 from remuda.base.disk.locks import is_held
-from remuda.base.errors import RemudaError
 from remuda.fleet.conf import FleetConf
-from remuda.fleet.head import digest_of
+from remuda.fleet.head import digest_of, recorded
 from remuda.wire.fields import known
 from remuda.wire.process import boot_id
 
@@ -74,19 +73,9 @@ class Membership:
 
 
 def read(folder: Path) -> Membership | None:
-    """What is recorded; None where this machine is no node.
-
-    Raises:
-        RemudaError: it cannot be read.
-    """
-    try:
-        return Membership(**known(Membership, json.loads((folder / FILE).read_text())))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError) as error:
-        raise RemudaError(
-            f"{folder / FILE} cannot be read: {error}", hint=f"remove {folder}, and join again"
-        ) from error
+    """What is recorded, as `head.recorded`; None where this machine is no node."""
+    hint = f"remove {folder}, and join again"
+    return recorded(folder / FILE, lambda kept: Membership(**known(Membership, kept)), hint)
 
 
 def write(folder: Path, it: Membership) -> None:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.disk.files import write_atomic
 from remuda.base.errors import NotFound, RemudaError
 from remuda.base.text import did_you_mean
+from remuda.fleet.head import recorded
 from remuda.fleet.token import Ticket, digest, is_secret
 from remuda.wire.fields import alike, known
 
@@ -61,14 +62,11 @@ class Roll:
         self._path = path
         self.tickets: Mapping[str, Ticket] = {}
         self.members: Mapping[str, FleetNode] = {}
-        try:
-            kept = json.loads(path.read_text())
-            self.tickets = {one["id"]: Ticket(**known(Ticket, one)) for one in kept["tickets"]}
-            self.members = {one["name"]: FleetNode(**known(FleetNode, one)) for one in kept["members"]}
-        except FileNotFoundError:
-            return
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise RemudaError(f"{path} cannot be read: {error}", hint="bring a copy of it back") from error
+        recorded(path, self._read, "bring a copy of it back")
+
+    def _read(self, kept: Any) -> None:
+        self.tickets = {one["id"]: Ticket(**known(Ticket, one)) for one in kept["tickets"]}
+        self.members = {one["name"]: FleetNode(**known(FleetNode, one)) for one in kept["members"]}
 
     def _write(
         self, tickets: Mapping[str, Ticket] | None = None, members: Mapping[str, FleetNode] | None = None

@@ -32,7 +32,7 @@ from remuda.store import ops
 from remuda.store.rows import StoryLine, WorkloadRow
 from remuda.supervise.loop import Supervisor, all_ended
 from remuda.supervise.model import TAKEN_DOWN, Want
-from remuda.supervise.records import want_of
+from remuda.supervise.records import ANNOUNCED, want_of
 from remuda.supervise.summary import ENDED, front_group, summarise
 from remuda.views.actions import no_pause
 from remuda.views.queries import Queries
@@ -426,7 +426,7 @@ class Service(Queries):
         """Remember whether the endpoint was up since the workload was brought up."""
         name, now = want.workload.name, self.clock.now()
         with self.journal.transaction():
-            self.journal.announce(name, announced=announced)
+            self.journal.store.set_workload_phase(self.journal.fence, name, ANNOUNCED if announced else "")
             if announced:
                 self.journal.record(lines=[StoryLine(now, name, "endpoint", "the endpoint is announced")])
             self.journal.then(partial(self.supervisor.adopt, replace(want, announced=announced)))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from remuda.base.clock import lived
 from remuda.base.errors import Fenced, RemudaError
 from remuda.policy.presence import Presence
+from remuda.store.timeshift import move_times
 from remuda.supervise.shifted import kept_waiting, shifted
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Timekeeper:
         """Move what was noted, in the database first: what cannot be written now is moved with a later round."""
         state = self._state
         try:
-            state.journal.move_times(by, state.clock.now(), state.clock.offset + by)
+            move_times(state.journal.store, state.journal.fence, by, state.clock.now(), state.clock.offset + by)
         except Fenced:
             raise
         except RemudaError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from remuda.base.units import show_duration
+from remuda.base.units import show_counted, show_duration
 from remuda.supervise.groups import handover, rules
 from remuda.supervise.model import LIVE, RUNNING, Allocation, Phase, Task, Want
 from remuda.supervise.summary import ENDED, PAUSED, current, summarise
@@ -105,7 +105,7 @@ def _about(want: Want, task: Task, now: float, told: str) -> list[str]:
     if task.limit_at and task.phase in RUNNING:
         lines.append(f"  its time limit ends it in {show_duration(max(0.0, task.limit_at - now))}")
     if task.phase is Phase.WAITING and task.not_before > now and not want.paused:
-        failures = "1 failure" if task.failures == 1 else f"{task.failures} failures"
+        failures = show_counted(task.failures, "failure")
         lines.append(f"  next attempt in {show_duration(task.not_before - now)}, after {failures}")
     return lines
 

@@ -74,7 +74,7 @@ class Supervisor:
         self._look_next: set[str] = set()
         """Backends where something has just happened, such as the end of what had not begun."""
         self._hearing = Hearing()
-        self._findings = Findings(journal.evidence)
+        self._findings = Findings(journal.store.evidence)
         self._time = Timekeeper(self._state, self._hearing)
         # Allocations that are to end and did not hear of it yet: asked kindly before they are killed. Those that an
         # earlier host wanted to end may have heard; they are asked again.

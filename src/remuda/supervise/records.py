@@ -14,7 +14,6 @@ from remuda.base.asker import asking
 from remuda.base.errors import Unavailable, Unwritable
 from remuda.plan.model import Workload
 from remuda.store.rows import AllocationRow, Evidence, StoryLine, TaskRow, WorkloadRow
-from remuda.store.timeshift import move_times
 from remuda.supervise.model import Allocation, Cause, Phase, Task, Want
 from remuda.wire.fields import alike
 
@@ -120,18 +119,6 @@ class StoreJournal:
             evidence=evidence,
         )
 
-    def move_times(self, by: float, now: float, offset: float) -> None:
-        """Move all recorded times that still count by so many seconds, because the clock was set.
-
-        Raises:
-            Fenced: another host holds the lease.
-        """
-        move_times(self.store, self.fence, by, now, offset)
-
-    def evidence(self, now: float) -> list[Evidence]:
-        """Evidence against nodes that has not expired, oldest first."""
-        return self.store.evidence(now)
-
     def begin(self, rows: Sequence[WorkloadRow], lines: Sequence[StoryLine], replaced: Sequence[str] = ()) -> None:
         """Record new workloads with the first lines of their stories in place of `replaced` ones, all or none.
 
@@ -140,24 +127,6 @@ class StoreJournal:
             Fenced: another host holds the lease.
         """
         self.store.add_workloads(self.fence, rows, [_told_by(line) for line in lines], replaced)
-
-    def announce(self, workload: str, *, announced: bool) -> None:
-        """Remember that its endpoint was announced, or forget it.
-
-        Raises:
-            NotFound: there is no workload of that name.
-            Fenced: another host holds the lease.
-        """
-        self.store.set_workload_phase(self.fence, workload, ANNOUNCED if announced else "")
-
-    def story(
-        self, workload: str, *, limit: int = 100, after: int | None = None, begun_at: float | None = None
-    ) -> list[StoryLine]:
-        """Lines of a workload's story, oldest first: the last `limit`, or the first `limit` after id `after`.
-
-        With `begun_at`, when it was brought up, only of that life.
-        """
-        return self.store.events(workload, limit=limit, after_id=after, begun_at=begun_at)
 
     def allocations(self, workload: str) -> list[Allocation]:
         """Allocations of a workload, by the time they ended; those that live come last."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from remuda.backends.base import TaskKey
+from remuda.base.units import show_counted
 from remuda.supervise.groups import handover, rules
 from remuda.supervise.model import FINAL, GIVEN_UP, LIVE, TAKEN_DOWN, TIME_OVER, Cause, Phase, Task, Want
 
@@ -19,6 +20,7 @@ UP = frozenset({"RUNNING", "DEGRADED"})
 """Phases of a workload whose endpoint may be announced."""
 ENDED = frozenset({"DONE", "FAILED", "STOPPED", "DOWN"})
 """Phases in which nothing is ready any more, nor will be."""
+_STILL = ("task", "still ends", "still end")
 _OF_ITS_TASK = {Phase.UNHEALTHY: "UNHEALTHY", Phase.STOPPING: "RESTARTING"}
 """What the phase of an only task is called, where a workload is shown to be what that is."""
 
@@ -79,7 +81,7 @@ def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> WorkloadSummary:
 def _ended_with(want: Want, tasks: Mapping[TaskKey, Task], ender: Task, wanted: int) -> WorkloadSummary:
     """The summary of what ends, or has ended, with one of its groups."""
     if left := sum(task.phase in LIVE for task in tasks.values()):
-        return WorkloadSummary("STOPPING", 0, wanted, f"{rules.over(want, tasks)}; {_still(left)}")
+        return WorkloadSummary("STOPPING", 0, wanted, f"{rules.over(want, tasks)}; {show_counted(left, *_STILL)}")
     phase = {Phase.DONE: "DONE", Phase.STOPPED: "STOPPED"}.get(ender.phase, "FAILED")
     return WorkloadSummary(phase, 0, wanted, "" if phase == "DONE" else _sentence(ender))
 
@@ -132,12 +134,8 @@ def _unwanted(want: Want, tasks: Mapping[TaskKey, Task]) -> WorkloadSummary:
         planned = sum(want.planned(group.name) for group in _serving(want))
         return WorkloadSummary("FAILED", ready, planned, want.note.removeprefix(GIVEN_UP))
     why = "" if want.note == TAKEN_DOWN else want.note
-    said = [why, _still(left) if left else ""]
+    said = [why, show_counted(left, *_STILL) if left else ""]
     return WorkloadSummary("STOPPING" if left else "DOWN", ready, 0, "; ".join(filter(None, said)))
-
-
-def _still(left: int) -> str:
-    return "1 task still ends" if left == 1 else f"{left} tasks still end"
 
 
 def by_role(want: Want, tasks: Mapping[TaskKey, Task]) -> dict[Role, tuple[int, int]]:

@@ -131,7 +131,7 @@ class Queries:
             NotFound: there is none of that name, and no story of one.
         """
         begun_at = None if all_lives else self.created.get(name)
-        lines = self.journal.story(name, limit=limit, after=after, begun_at=begun_at)
+        lines = self.journal.store.events(name, limit=limit, after_id=after, begun_at=begun_at)
         if not lines and after is None:
             self.known(name)
         return [line_view(line) for line in lines]
@@ -150,10 +150,8 @@ class Queries:
         ends = [item for item in ends if only in (None, item.key)]
         past, tasks = [item for item in ends if item.ended_at], self.supervisor.tasks(name)
         silence = self.supervisor.unreachable.get(want.workload.backend, "")
-        story = self.journal.story(
-            name, limit=100 if only is None else 10_000, begun_at=begun_at
-        )  # those of one are few
-        story = [line for line in story if only is None or line.task == f"{only.group}/{only.index}"]
+        of = f"{only.group}/{only.index}" if only is not None else None
+        story = self.journal.store.events(name, begun_at=begun_at, task=of)
         text = explain(want, tasks, story, past, silence, self.clock.now(), only=only)
         mine = [item for item in past if read_token(item.token).uid == want.workload.uid]
         advice = advise(want, tasks, mine, silence)

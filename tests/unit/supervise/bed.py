@@ -179,7 +179,7 @@ class Bed:
         ]
 
     def story(self, name: str = "w") -> list[StoryLine]:
-        return self.journal.story(name, limit=1000)
+        return self.journal.store.events(name, limit=1000)
 
     def bugs(self, name: str = "w") -> list[str]:
         return [line.reason for line in self.story(name) if line.kind == "bug"]

@@ -128,7 +128,7 @@ async def test_nobody_is_asked_about_nodes_without_evidence_or_without_the_means
     assert bed.backend.requests[only(bed).token].exclude_nodes == ()
     bed.backend.end(only(bed).token, 90)
     await bed.go(30)
-    assert (bed.backend.count("cluster"), len(bed.journal.evidence(bed.clock.now()))) == (0, 1)
+    assert (bed.backend.count("cluster"), len(bed.journal.store.evidence(bed.clock.now()))) == (0, 1)
 
 
 async def test_the_evidence_of_an_end_is_written_with_it_or_not_at_all(bed: Bed) -> None:
@@ -144,10 +144,10 @@ async def test_the_evidence_of_an_end_is_written_with_it_or_not_at_all(bed: Bed)
     with pytest.raises(Killed):
         await bed.go(3)
     bed.new_host()
-    assert (bed.phases(), bed.journal.evidence(0.0)) == ([Phase.READY], [])
+    assert (bed.phases(), bed.journal.store.evidence(0.0)) == ([Phase.READY], [])
     await bed.go(3)
     assert bed.phases() == [Phase.WAITING]
-    assert [(item.kind, item.token) for item in bed.journal.evidence(0.0)] == [("no-gpu", "w.script.0.1.u1")]
+    assert [(item.kind, item.token) for item in bed.journal.store.evidence(0.0)] == [("no-gpu", "w.script.0.1.u1")]
 
 
 async def test_explain_tells_why_it_runs_where_it_runs(bed: Bed) -> None:
@@ -162,7 +162,7 @@ async def test_explain_tells_why_it_runs_where_it_runs(bed: Bed) -> None:
     await bed.go(2)
     want, now = bed.host.wants["w"], bed.clock.now()
     text = explain(
-        want, bed.host.tasks("w"), bed.story(), bed.journal.allocations("w"), "", now, bed.journal.evidence(now)
+        want, bed.host.tasks("w"), bed.story(), bed.journal.allocations("w"), "", now, bed.journal.store.evidence(now)
     )
     joined = "\n".join(text)
     assert "  runs in b; the preferred pool a was left at " in joined

@@ -92,7 +92,7 @@ def _write_and_read(bed: Bed, drawn: list[Task], text: str) -> None:
         assert sorted(bed.journal.allocations(name), key=lambda end: end.token) == sorted(
             mine, key=lambda end: end.token
         )
-        told = [(line.at, line.reason, line.task, line.attempt, line.phase) for line in bed.journal.story(name)]
+        told = [(line.at, line.reason, line.task, line.attempt, line.phase) for line in bed.journal.store.events(name)]
         assert told == [(line.at, text, "g/0", 3, "ready") for line in lines if line.workload == name]
 
 

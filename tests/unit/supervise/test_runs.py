@@ -153,7 +153,7 @@ async def test_a_silent_attempt_is_cancelled_after_its_grace_and_begun_anew(bed:
     assert bed.backend.living() == ["w.script.0.2.u1"]
     end = next(item for item in bed.journal.allocations("w") if item.token == first)
     assert (end.cause, bed.twins()) == (Cause.NODE, [])
-    assert [(item.kind, item.weight, item.node) for item in bed.journal.evidence(bed.clock.now())] == [
+    assert [(item.kind, item.weight, item.node) for item in bed.journal.store.evidence(bed.clock.now())] == [
         ("silent", 1.0, "fake-node")
     ]
 
@@ -257,7 +257,7 @@ async def test_preemption_and_time_limit_use_up_no_failures_and_wait_no_longer_e
         assert (only(bed).phase, only(bed).failures) == (Phase.WAITING, 0)
         assert 0 < only(bed).not_before - bed.clock.now() <= 10
         await bed.go(10)
-    assert bed.journal.evidence(bed.clock.now()) == []
+    assert bed.journal.store.evidence(bed.clock.now()) == []
 
 
 async def test_the_crash_loop_brake_gives_up_what_fails_quickly(bed: Bed) -> None:

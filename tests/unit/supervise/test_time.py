@@ -58,7 +58,7 @@ async def test_a_clock_that_is_set_is_nobodys_silence(bed: Bed, by: float) -> No
         bed.clock.set_by(by)
         await bed.go(25)
     assert (only(bed).token, only(bed).phase, only(bed).failures) == (token, Phase.READY, 0)
-    assert not bed.journal.evidence(0.0)
+    assert not bed.journal.store.evidence(0.0)
 
 
 @pytest.mark.parametrize("by", SETTINGS)
@@ -91,7 +91,7 @@ async def test_a_host_that_was_stopped_concludes_nothing(bed: Bed, stop_s: float
         bed.clock.stop(stop_s)
         await bed.go(100)  # the node program goes on later
     assert (only(bed).token, only(bed).phase) == (token, Phase.READY)
-    assert not bed.journal.evidence(0.0)
+    assert not bed.journal.store.evidence(0.0)
     await bed.go(60)
     assert only(bed).attempt == 2, "silence is silence in the end"
 
@@ -170,9 +170,9 @@ async def test_what_is_recorded_moves_with_the_clock(bed: Bed, by: float) -> Non
     bed.clock.set_by(by)
     await bed.go(300)
     assert bed.journal.tasks()[0].since == since + by == bed.task().since
-    assert len(bed.journal.evidence(bed.clock.now())) == 1
+    assert len(bed.journal.store.evidence(bed.clock.now())) == 1
     await bed.go(301)
-    assert not bed.journal.evidence(bed.clock.now())
+    assert not bed.journal.store.evidence(bed.clock.now())
 
 
 async def test_what_cannot_be_recorded_is_not_followed(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -212,7 +212,7 @@ def _append_story(folder: Path, name: str, journal: StoreJournal) -> None:
     """`events.log`: one JSON object a line, `id` rising."""
     path = folder / "events.log"
     last = int(_last_line(path).get("id", 0))
-    while lines := journal.story(name, limit=_LINES, after=last):
+    while lines := journal.store.events(name, limit=_LINES, after_id=last):
         said = [
             {"id": line.id, "at": line.at, "kind": line.kind, "attempt": line.attempt, "phase": line.phase,
              "reason": line.reason}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING
 
 from remuda.policy.presence import Presence, turned
 
@@ -15,20 +15,15 @@ STEP_S = 1.0
 
 
 class LivedTime:
-    """Seconds that go on while this program takes its turns.
+    """Seconds that go on while this program takes its turns."""
 
-    Args:
-        clock: one that nobody can set.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        at = clock()
+    def __init__(self) -> None:
+        at = time.monotonic()
         self._presence = Presence(at, at)
 
     def now(self) -> float:
         """Seconds; they are those of the clock until the first gap."""
-        self._presence = turned(self._presence, self._clock())
+        self._presence = turned(self._presence, time.monotonic())
         return self._presence.lived
 
     @property
@@ -41,4 +36,4 @@ class LivedTime:
         longest = STEP_S if in_steps else 3600.0
         wait_s = min(max(0.0, until - self.now()), longest)
         poll.poll(wait_s * 1000 + 0.5)  # rounded up: waking too early would spin
-        self._presence = turned(self._presence, self._clock(), wait_s)
+        self._presence = turned(self._presence, time.monotonic(), wait_s)

@@ -69,11 +69,6 @@ def missing_in(asked: int, result: GpuSmokeResult) -> str:
     return f"{asked} {_were(asked)} asked for and CUDA sees {len(result.devices)}"
 
 
-def missing_fault(sentence: str, at: float) -> Fault:
-    """The evidence that GPUs are missing."""
-    return Fault(kind=NODE, name="gpu-missing", line=sentence[:MAX_LINE], at=at)
-
-
 def broken_fault(result: GpuSmokeResult, at: float) -> Fault:
     """The evidence of a failed test."""
     kind = CUDA_CODES[result.code].kind if result.code in CUDA_CODES else NODE

@@ -164,7 +164,8 @@ def judge(text: str, problem: str, *, is_late: bool, seconds: float = 0.0) -> Gp
     if last["step"] == "init":
         if last["code"] == CUDA_STUB:
             return GpuSmokeResult(NO_CUDA, "the CUDA driver library is a stub for building", CUDA_STUB, seconds=seconds)
-        error = f"{last['function']} returned {explained(last['code'])}"
+        means = f" ({CUDA_CODES[last['code']].meaning})" if last["code"] in CUDA_CODES else ""
+        error = f"{last['function']} returned {last['code']}{means}"
         return GpuSmokeResult(BROKEN, error, last["code"], _name(last["code"]), seconds=seconds)
     if problem or last["step"] != "end":
         where = f" at GPU {last['index']}" if last["step"] == "device" else ""
@@ -183,11 +184,6 @@ def judge(text: str, problem: str, *, is_late: bool, seconds: float = 0.0) -> Gp
         fault = _name(code) if code else "cuda-wrong-result"
         return GpuSmokeResult(BROKEN, f"{named}: {what}", code, fault, devices, driver, seconds)
     return GpuSmokeResult(OK, "", 0, "", devices, driver, seconds)
-
-
-def explained(code: int) -> str:
-    """An error code of the CUDA driver with its meaning, where we know it."""
-    return f"{code} ({CUDA_CODES[code].meaning})" if code in CUDA_CODES else str(code)
 
 
 def _name(code: int) -> str:

@@ -44,7 +44,8 @@ def parse(text: bytes) -> dict[str, float]:
     inner = data.pop("metrics", None)
     items = [*data.items(), *(inner.items() if isinstance(inner, dict) else ())]
     own = {name: _number(value) for name, value in items if name not in _OWN and 0 < len(name) <= MAX_NAME}
-    numbers = [(name, value) for name, value in own.items() if value is not None and _is_clean(name)]
+    clean = (name for name in own if name.isprintable() and not name.startswith("progress_"))
+    numbers = [(name, value) for name in clean if (value := own[name]) is not None]
     return {**dict(numbers[:MAX_METRICS]), **found}
 
 
@@ -56,10 +57,6 @@ def _number(value: object) -> float | None:
     except (ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
-
-
-def _is_clean(name: str) -> bool:
-    return name.isprintable() and not name.startswith("progress_")
 
 
 class ProgressFile:

@@ -24,7 +24,7 @@ from remuda.node.script.job_processes import NodeJob
 from remuda.node.script.scan import Faults, Scanner, faults_in, root_cause
 from remuda.policy.presence import Presence, silence_s
 from remuda.wire import exit as codes
-from remuda.wire.fault import INFO, NODE, Fault
+from remuda.wire.fault import INFO, MAX_LINE, NODE, Fault
 from remuda.wire.process import identify
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ class Watcher:
         return machine.Start()
 
     def _missing(self, sentence: str) -> machine.Event:
-        self.faults.add([gpus.missing_fault(sentence, time.time())])
+        self.faults.add([Fault(NODE, "gpu-missing", sentence[:MAX_LINE], at=time.time())])
         return machine.CannotStart(codes.NO_GPU, sentence)
 
     def reaped(self, pid: int, returncode: int) -> None:

@@ -52,7 +52,7 @@ class Advice:
 
     def _read(self, now: float) -> Sequence[Evidence]:
         try:
-            self._evidence = self._state.journal.evidence(now)
+            self._evidence = self._state.journal.store.evidence(now)
         except RemudaError as error:
             _LOG.warning("the evidence against nodes cannot be read, the last known counts: %s", error)
         return self._evidence

@@ -16,8 +16,6 @@ from remuda.supervise.model import AVOIDS_ALL, AVOIDS_NOTHING, RUNNING, Allocati
 from remuda.wire.fields import alike
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from remuda.plan.model import Group
 
 _AGAINST_POOL = frozenset({Cause.NODE, Cause.SCHEDULER, Cause.UNKNOWN, Cause.PREEMPTION})
@@ -30,7 +28,7 @@ _CLOCKS_DIFFER_S = 60.0
 """So far others' words of when something began and ended are believed beyond what this host saw itself."""
 
 _TELLING = frozenset({Role.SCRIPT, Role.RANK})
-"""Roles whose numbers say how far the work is."""
+"""Roles whose numbers say how far the work is. What others counted says nothing once they have ended."""
 
 _OF_FIRST = frozenset({"no-gpu", "gpu-broken"})
 _WORDS = re.compile(r"[^\w.-]+")
@@ -41,11 +39,12 @@ def after_end(task: Task, group: Group, seen: Observed, now: float) -> Task:
     ran_s = _ran_s(task, seen, now)
     verdict = _starved(judge(task, group, seen), task, group, seen, ran_s)
     exit_code = seen.exit_code if seen.exit_code is not None else task.exit_code
+    numbers = (seen.metrics or task.metrics) if group.role in _TELLING else {}
     over: dict[str, Any] = {
         "ready_since": 0.0, "url": kept_url(task, group), "pid": 0, "http_status": 0, "restarts": 0,
         "not_before": task.not_before if task.ending is Cause.GROUP else 0.0, "limit_at": 0.0, "yields_at": 0.0,
         "never": "", "ending": Cause.NONE,
-        "exit_code": exit_code, "cause": verdict.cause, "metrics": _last_numbers(task, group, seen), "ports": {},
+        "exit_code": exit_code, "cause": verdict.cause, "metrics": numbers, "ports": {},
     }  # fmt: skip
     if task.phase is Phase.STOPPING and task.ending is Cause.NONE:
         return move(task, Event.ENDED_OK, now, f"{task.reason}; ended" if task.reason else "ended", **over)
@@ -67,11 +66,6 @@ def after_end(task: Task, group: Group, seen: Observed, now: float) -> Task:
 def kept_url(task: Task, group: Group) -> str:
     """Of an allocation that is no more: others were told where a service is, so it is to come back there."""
     return task.url if group.role.stays else ""
-
-
-def _last_numbers(task: Task, group: Group, seen: Observed) -> Mapping[str, float]:
-    """How far a script or rank was. What others counted says nothing once they have ended."""
-    return (seen.metrics or task.metrics) if group.role in _TELLING else {}
 
 
 def _too_short(task: Task, group: Group, verdict: Verdict, seen: Observed) -> str:

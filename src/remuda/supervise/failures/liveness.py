@@ -104,7 +104,9 @@ class Hearing:
             poll_s: longest time between two looks at it.
             looked_at: when its files were last read.
         """
-        speaking = [(task, group) for task, group in tasks if should_speak(task, group)]
+        # One that was never heard is another matter: its program may still be on its way to the node.
+        running = [(task, group) for task, group in tasks if task.phase in RUNNING and task.last_seen > 0]
+        speaking = [(task, group) for task, group in running if group.silence_s > 0]
         paces = {task.token: self._pace_s(task, poll_s) for task, _ in speaking}
         ear = hear(self._ears.get(backend, Ear()), [(heard_at(task), paces[task.token]) for task, _ in speaking])
         self._ears[backend] = ear
@@ -122,11 +124,6 @@ class Hearing:
 
     def _pace_s(self, task: Task, poll_s: float) -> float:
         return BEAT_S if task.token in self._by_line else REPORT_EVERY_S + poll_s
-
-
-def should_speak(task: Task, group: Group) -> bool:
-    """One that was never heard is another matter: its program may still be on its way to the node."""
-    return group.silence_s > 0 and task.phase in RUNNING and task.last_seen > 0
 
 
 def heard_at(task: Task) -> float:

@@ -232,7 +232,9 @@ def _turn(turns: _Turns, slot: int, tasks: Mapping[TaskKey, Task], now: float) -
     if second.phase is Phase.STOPPING and second.ending is Cause.NONE:
         return {index: KEPT, other: Cast(Part.END)}
     if second.yields_at:
-        return {index: KEPT, other: _leaving(turns, first, second, now, passes_on=_others_drain(turns.group, tasks))}
+        others = [task for key, task in tasks.items() if key.group != turns.group.name and task.yields_at]
+        passes_on = any(task.phase in RUNNING for task in others)
+        return {index: KEPT, other: _leaving(turns, first, second, now, passes_on=passes_on)}
     is_settled = second.phase is Phase.READY and second.ready_since > 0 and now >= second.ready_since + SETTLE_S
     if is_settled and not turns.want.paused:
         return {index: Cast(Part.YIELD, f"{_name(second)} takes over; requests under way are finished"), other: KEPT}
@@ -272,11 +274,6 @@ def _leaving(turns: _Turns, first: Task, second: Task, now: float, *, passes_on:
     if now >= _drain_until(turns, first, second):
         return Cast(Part.END, f"{_name(first)} has taken over")
     return Cast(Part.DRAIN)
-
-
-def _others_drain(group: Group, tasks: Mapping[TaskKey, Task]) -> bool:
-    """Whether tasks of other groups finish what they have begun."""
-    return any(key.group != group.name and task.yields_at and task.phase in RUNNING for key, task in tasks.items())
 
 
 def _due_at(turns: _Turns, first: Task) -> float | None:

@@ -82,11 +82,6 @@ def _without_place(want: Want, group: Group, fresh: Sequence[int], tasks: Mappin
     return late
 
 
-def _is_fresh(task: Task) -> bool:
-    """Whether it waits for its first attempt since it was wanted: what had one is told when it may have the next."""
-    return task.phase is Phase.WAITING and not task.not_before
-
-
 def revived_at(group: Group, task: Task, now: float) -> float:
     """`not_before` of a finished task that is wanted again: what was stopped is in order anew, nothing else waits."""
     return now if group.after and task.phase is not Phase.STOPPED else 0.0
@@ -112,10 +107,14 @@ def _needed(want: Want, group: Group) -> int:
 
 
 def _was_begun(want: Want, group: Group, index: int, tasks: Mapping[TaskKey, Task]) -> bool:
-    """Whether a member had its first attempt since it was wanted, be it one of its successors."""
+    """Whether a member had its first attempt since it was wanted, be it one of its successors.
+
+    What waits and had one is told when it may have the next.
+    """
     slot = handover.slot_of(want.workload, TaskKey(want.workload.name, group.name, index))
     return any(
-        not _is_fresh(task) and not (task.phase is Phase.STOPPED and task.generation < want.generation)
+        not (task.phase is Phase.WAITING and not task.not_before)
+        and not (task.phase is Phase.STOPPED and task.generation < want.generation)
         for task in handover.members(want.workload, group, slot, tasks)
     )
 

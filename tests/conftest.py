@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
+from itertools import chain, groupby, zip_longest
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -73,18 +74,39 @@ def leave_the_caller() -> None:
     os.environ["HOME"] = home
 
 
+def leave_shims() -> None:
+    """Look past a version manager's `python3`: a shell script that takes five times as long as the interpreter."""
+    found = shutil.which("python3")
+    if found is None:
+        return
+    with Path(found).open("rb") as program:
+        is_script = program.read(2) == b"#!"
+    if is_script:
+        os.environ["PATH"] = os.pathsep.join([f"{sys.base_prefix}/bin", os.environ["PATH"]])
+
+
 leave_the_caller()
+leave_shims()
 # Threads of engines that wait for their next batch do so asleep: there are more of them than cores.
 os.environ["OMP_WAIT_POLICY"] = "passive"
 
 PYTHON = sys.executable
 SLOW = ("tests/soak/", "tests/faults/", "tests/component/slurm/", "tests/component/testing/", "tests/component/docs/")
+QUICK = ("tests/unit/", "tests/house/")
 T = TypeVar("T")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that wait for clusters, or take minutes, come first: the last to end must not be one that began late."""
-    items.sort(key=lambda item: not item.nodeid.startswith(SLOW))
+    """Files that wait for clusters, or take minutes, come first: the last to end must not be one that began late.
+
+    After each file that waits comes one that only computes, which takes the processor meanwhile.
+    """
+    files = [list(group) for _, group in groupby(items, lambda item: item.nodeid.partition("::")[0])]
+    files.sort(key=lambda file: not file[0].nodeid.startswith(SLOW))
+    waiting = [file for file in files if not file[0].nodeid.startswith(QUICK)]
+    computing = [file for file in files if file[0].nodeid.startswith(QUICK)]
+    ordered = chain.from_iterable(zip_longest(waiting, computing))
+    items[:] = [item for file in ordered if file for item in file]
 
 
 COLD = [PYTHON, "-m", "remuda"]

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import yaml
@@ -72,8 +73,9 @@ def is_noticed(one: Break, folder: Path, limit_s: float = 300) -> bool:
         RuntimeError: the test was not run: there is none of that name, or it does not see the copy.
     """
     package = folder / "remuda"
-    shutil.copytree(ROOT / "src" / "remuda", package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "src" / "remuda", package)  # with what is compiled: only the broken file is compiled again
     one.apply(package)
+    Path(cache_from_source(str(package / one.file))).unlink(missing_ok=True)
     env = {
         **os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "PYTHONDONTWRITEBYTECODE": "1",
         "BROKEN_PACKAGE": str(package), "PYTEST_ADDOPTS": "",

@@ -153,11 +153,7 @@ class SlurmContractBed:
 
     async def has_gone(self, token: str) -> bool:
         # Slurm waits for what is below its own process: what lost its parent to the same kill may still be ending.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(60):
-                while token in self.living():
-                    await asyncio.sleep(0.05)
-        return token not in self.living()
+        return await has_gone_soon(self, token)
 
 
 class ReleasingJobs(KubernetesBackend):
@@ -205,7 +201,16 @@ class KubernetesBed:
         return {token for token in tokens_by_pid().values() if token.endswith(self.uid)}
 
     async def has_gone(self, token: str) -> bool:
-        return token not in self.living()
+        # A container that is killed closes its output, by which its end is seen; only then the kernel kills the rest.
+        return await has_gone_soon(self, token)
+
+
+async def has_gone_soon(bed: Bed, token: str) -> bool:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(60):
+            while token in bed.living():
+                await asyncio.sleep(0.05)
+    return token not in bed.living()
 
 
 @pytest.fixture(params=["local", "slurm", "slurm-bare", "fleet", "kubernetes"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -66,7 +67,8 @@ def look(arguments: list[str]) -> Run:
         code = _wait(process.pid)
         process.returncode = code
         found = json.loads(path.read_text()) if path.exists() else None
-        return Run.from_json(found, code, time.monotonic() - begin)
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return Run.from_json(found, code, time.monotonic() - begin, used.ru_utime + used.ru_stime)
 
 
 def _wait(child: int) -> int:

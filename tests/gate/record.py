@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,11 @@ class Recorder:
         self._skipped = 0
         self._failures: list[dict[str, str]] = []
         self._broken: list[str] = []
+        self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """One phase of one test."""
+        self._seconds[report.nodeid.partition("::")[0]] += report.duration
         if report.failed:
             if report.when not in ("setup", "call", "teardown"):  # pytest-xdist says `???` of a worker that died in it
                 self._broken.append(f"{report.nodeid}: {_error(report).strip().splitlines()[-1]}")
@@ -54,6 +57,7 @@ class Recorder:
         """Write it, whole or not at all."""
         record = {
             "passed": self._passed, "skipped": self._skipped, "failures": self._failures, "broken": self._broken,
+            "seconds": self._seconds,
         }  # fmt: skip
         new = self._path.with_suffix(".new")
         new.write_text(json.dumps(record))

@@ -100,3 +100,9 @@ def test_who_needs_second_looks_most_comes_first() -> None:
     assert table(found).splitlines() == [
         "2 of 2  a: not within 9 s", "1 of 2  b: x", "1 of 2 runs were green, 2 tests needed a second look",
     ]  # fmt: skip
+
+
+def test_a_whole_run_says_where_its_time_went() -> None:
+    run = replace(GREEN, seconds=1474.4, cpu=2200.0, by_file={"tests/b.py": 12.0, "tests/a.py": 412.3})
+    assert Outcome(run).lines()[:3] == ["CPU: 2200 s in 1474 s", "  412 s  tests/a.py", "   12 s  tests/b.py"]
+    assert len(Outcome(replace(run, seconds=119.0)).lines()) == 1

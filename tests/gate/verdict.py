@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -11,6 +11,10 @@ if TYPE_CHECKING:
 
 MOST_AGAIN: Final = 5
 """A correct product on a crowded machine fails one or two; more are a defect of the product or of the machine."""
+_SLOWEST: Final = 20
+"""Files of tests that are told with the seconds that they took."""
+_WHOLE_S: Final = 120.0
+"""A run that took less is not asked where its time went."""
 _AT_ONCE: Final = ("tests/house/",)
 """Folders of tests that depend on nothing but the files of the project."""
 _BROKEN_PROMISE: Final = re.compile(r"\bLost: |^AssertionError: (?!not within ).*\b(lost|doubled|twice)\b")
@@ -46,14 +50,25 @@ class Run:
     failures: tuple[Failure, ...] = ()
     broken: tuple[str, ...] = ()
     """Files that could not be collected and workers that died, a line each."""
+    by_file: Mapping[str, float] = field(default_factory=dict)
+    """Seconds that the tests of each file took, one after the other."""
+    cpu: float = 0.0
+    """Seconds of CPU, of all processes that ended in it."""
 
     @property
     def failed(self) -> tuple[str, ...]:
         """Each test with a failure, once, in the order in which they failed."""
         return tuple(dict.fromkeys(one.test for one in self.failures))
 
+    def slowest(self) -> list[str]:
+        """Where the time of a whole run went: its CPU and its slowest files, a line each; of a short run nothing."""
+        if self.seconds < _WHOLE_S or not self.by_file:
+            return []
+        files = sorted(self.by_file.items(), key=lambda one: -one[1])[:_SLOWEST]
+        return [f"CPU: {self.cpu:.0f} s in {self.seconds:.0f} s", *(f"{took:5.0f} s  {name}" for name, took in files)]
+
     @classmethod
-    def from_json(cls, record: Mapping[str, Any] | None, exit_code: int, seconds: float) -> Run:
+    def from_json(cls, record: Mapping[str, Any] | None, exit_code: int, seconds: float, cpu: float = 0.0) -> Run:
         """Read what `record` wrote; None where it wrote nothing."""
         if record is None:
             return cls(exit_code, seconds, broken=("pytest ended before its report was written",))
@@ -64,6 +79,8 @@ class Run:
             record["skipped"],
             tuple(Failure(**one) for one in record["failures"]),
             tuple(record["broken"]),
+            record.get("seconds", {}),
+            cpu,
         )
 
 
@@ -117,6 +134,7 @@ class Outcome:
                 lines.append(f"second look: {test} passed alone; at first: {first[test]}")
             elif not self.reasons:
                 lines.append(f"second look: {test} failed again; at first: {first[test]}")
+        lines += self.run.slowest()
         lines += [f"left in the run's own temporary folder: {one}" for one in self.files]
         lines += [f"left behind: {one}" for one in self.left]
         return [*lines, self._closing()]

@@ -56,7 +56,7 @@ def ask(connection: socket.socket, request: Mapping[str, Any], descriptors: Sequ
 
 
 class Forked:
-    """A host as `start_host` sees it."""
+    """A host as `Detached` sees it."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -71,7 +71,7 @@ class Forked:
 
 
 class Starter:
-    """Stands where `remuda.client.http` finds `subprocess`.
+    """Stands where `remuda.base.disk.detached` finds `subprocess`.
 
     Args:
         path: socket of the process that forks; what surrounded it when it began lies beside it.
@@ -97,9 +97,9 @@ class Starter:
 
 def warm(path: Path) -> None:
     """Let this process fork its hosts."""
-    from remuda.client import http
+    from remuda.base.disk import detached
 
-    setattr(http, "subprocess", Starter(path))  # noqa: B010 - types know that it is a module
+    setattr(detached, "subprocess", Starter(path))  # noqa: B010 - types know that it is a module
 
 
 def main() -> int:

@@ -37,7 +37,8 @@ LIMIT = 1 << 20
 HOST = "remuda.host.server:main"
 MODULES = (
     "remuda.host.server", "remuda.backends.local.backend", "remuda.backends.slurm.backend", "remuda.serving.nginx",
-    "remuda.serving.smg", "uvicorn.loops.auto", "uvicorn.protocols.http.auto", "uvicorn.protocols.websockets.auto",
+    "remuda.serving.smg", "uvicorn.loops.auto", "uvicorn.protocols.http.auto",
+    "uvicorn.protocols.http.h11_impl", "uvicorn.protocols.websockets.auto",
     "uvicorn.lifespan.off", "pydantic.v1", "encodings.idna", "remuda.store.migrate", "alembic.command",
     *READERS.values(),
 )  # fmt: skip

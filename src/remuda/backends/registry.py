@@ -84,7 +84,10 @@ def slurm_backend(paths: StatePaths, clock: Clock | None = None) -> SlurmBackend
         InputError: `REMUDA_SLURM_POLL_S` is no duration.
     """
     poll_s = _poll_s("SLURM_POLL_S", SLURM_POLL_S)
-    site = SlurmSite(workloads=paths.workloads, node_program=program_path(paths.node), host_file=paths.host_file)
+    site = SlurmSite(
+        workloads=paths.workloads, node_program=program_path(paths.node), host_file=paths.host_file,
+        carried_file=paths.fleet_carried,
+    )  # fmt: skip
     hurry_s = min(poll_s, SLURM_HURRY_S)
     client = SlurmClient(Commands(environ=partial(environment, paths)))
     return SlurmBackend(site, client, poll_s=poll_s, hurry_s=hurry_s, clock=clock)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from remuda.backends.base import TaskKey, make_token, read_token
 from remuda.enter import renamed
+from remuda.wire.carrying import SECRET
 from remuda.wire.child import BEAT_S, INDEX_MARK, MEETING_PORT_MARK, REPORT_EVERY_S, ChildSpec, RunWatch
 from remuda.wire.fields import alike
 from remuda.wire.spread import Spread
@@ -113,3 +115,17 @@ def run_watch(watch: Watch, group: Group) -> RunWatch:
 def text_map(value: object) -> dict[str, str]:
     """A mapping out of a workload's `place`, texts only."""
     return {str(name): str(text) for name, text in value.items()} if isinstance(value, dict) else {}
+
+
+def travels(document: str, workloads: Path) -> tuple[dict[str, Any], dict[str, dict[str, str]], list[str]]:
+    """Of a child's document: itself, sources of secrets by the name of their file, and files of the head in it.
+
+    Raises:
+        ValueError: it is no document.
+    """
+    spec = ChildSpec.from_json(document)
+    secrets = {f"{SECRET}{name}": source for name, source in spec.secret_env.items()}
+    data: dict[str, Any] = json.loads(document)
+    data["secret_env"] = {name: {"file": f"{spec.run_dir}/{SECRET}{name}"} for name in spec.secret_env}
+    words = [*spec.argv, *spec.env.values(), *spec.needs, spec.stdin_file]
+    return data, secrets, sorted({word for word in words if word.startswith(f"{workloads}/") and "/../" not in word})

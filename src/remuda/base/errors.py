@@ -2,6 +2,7 @@
 
     RemudaError            1   work failed
     ├── InputError         2   a file, flag or value is wrong: fix it and re-run the command
+    │   └── NoSuchCluster
     ├── NotFound           3   no workload, job, file or row of that name
     ├── Conflict           4   it exists already, or its state forbids the request
     │   └── NotPrivate
@@ -60,6 +61,10 @@ class InputError(RemudaError):
     def __init__(self, message: str, *, hint: str = "", where: str = "") -> None:
         super().__init__(f"{where}: {message}" if where else message, hint=hint)
         self.where = where
+
+
+class NoSuchCluster(InputError):
+    """The user's settings lead to no such cluster any more: it is not in them, or another one is in its place."""
 
 
 class NotFound(RemudaError):

@@ -77,7 +77,10 @@ def brief(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 
-def did_you_mean(word: str, known: Iterable[str], otherwise: str = "", *, most: int = 1) -> str:
-    """A hint with the nearest known words, never with the word itself; `otherwise` where none is near."""
-    near = difflib.get_close_matches(word, [one for one in known if one != word], most)
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "", *, most: int = 1, cutoff: float = 0.6) -> str:
+    """A hint with the nearest known words, never with the word itself; `otherwise` where none is near.
+
+    Of thousands of known words some word is always a little near: they want a higher `cutoff`.
+    """
+    near = difflib.get_close_matches(word, [one for one in known if one != word], most, cutoff)
     return f"did you mean {', '.join(map(repr, near))}?" if near else otherwise

@@ -8,13 +8,20 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+DRILLS: Final = {
+    "slurm": ("crash", "freeze", "thaw", "cut", "heal", "stop", "start", "drain", "resume"),
+    "kubernetes": ("crash", "start", "advance"),
+}
+"""What `remuda try` can do to the nodes of a practice cluster."""
+TRY_LETTERS: Final = 70
+"""Longest path of one of Slurm: sockets lie below it."""
 ELSEWHERE: Final = {
     # commands
     "analyze": "remuda profiler analyze", "ban": "remuda nodes ban", "benchmark": "remuda bench",
     "blacklist": "remuda nodes ban", "cancel": "remuda stop", "check": "remuda config check",
     "control": "remuda stop, restart, pause", "daemon": "remuda host", "defaults": "remuda init defaults",
     "delete": "remuda down --remove", "describe": "remuda status", "join": "remuda client connect",
-    "kill": "remuda stop",
+    "kill": "remuda stop", "node": "remuda nodes status NODE",
     "launch": "remuda up", "ls": "remuda list", "monitor": "remuda status --watch", "ps": "remuda status",
     "resume": "remuda unpause", "rm": "remuda down --remove", "sbatch": "remuda run", "scancel": "remuda stop",
     "sessions": "remuda profiler sessions", "setup": "remuda init cluster", "sinfo": "remuda nodes",

@@ -64,18 +64,18 @@ GROUPS = {
     },
     "Try it": {
         "demo": ("remuda.cli.setup.demo:demo", "Tour on this machine: serve, query, clean up."),
-        "try": ("remuda.cli.setup.try_:try_", "Start a practice Slurm cluster on your laptop."),
+        "try": ("remuda.cli.setup.try_:try_", "Start a practice Slurm, or a stand-in of Kubernetes, here."),
         "rehearse": ("remuda.cli.setup.rehearse:rehearse", "Simulate a month of failures and compare policies."),
     },
     "Set up": {
         "preflight": (
             "remuda.cli.serve.recipes:preflight",
-            "Check a deployment for problems before it takes a GPU.",
+            "Check a document or a script before it takes a GPU.",
         ),
         "resolve": ("remuda.cli.serve.recipes:resolve", "Print a deployment's values and where each came from."),
         "config": ("remuda.cli.setup.config:config", "Validate config files and show where each value comes from."),
         "init": ("remuda.cli.setup.config:init", "Create a file of your defaults, or the cluster file of recipes."),
-        "import": ("remuda.cli.setup.import_:import_", "Import runs and bans from Shepherd."),
+        "import": ("remuda.cli.setup.import_:import_", "Take over what Shepherd or gswarm has."),
         "host": ("remuda.cli.setup.host:host", "Start, stop or inspect the background process."),
         "doctor": ("remuda.cli.setup.doctor:doctor", "Check the installation; find and clean up leftovers."),
         "db": ("remuda.cli.setup.db:db", "Back up, restore, upgrade or prune the state database."),

@@ -80,7 +80,7 @@ def cell(task: Mapping[str, Any], column: str, now: float) -> str:
             show = gpu if column == "GPU" else steps
             return show(task["metrics"]) if show is steps or task["phase"] in _RUNNING else ""
         case "job":
-            return str(task["native"])
+            return "" if "/" in task["native"] else str(task["native"])  # the folder of a process of this machine
         case "ends in":
             return show_duration(max(0.0, task["limit_at"] - now)) if task["limit_at"] else ""
         case _:

@@ -8,15 +8,13 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import re
 import select
 import socket
 import struct
-import subprocess
 import sys
 from contextlib import suppress
 from functools import cache
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from remuda import __version__
@@ -32,7 +30,6 @@ from remuda.wire.process import boot_id, identify, is_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from remuda.client.skew import Skew
     from remuda.store.peek import Peek
@@ -347,50 +344,25 @@ def start_host(client: HostClient, wait_s: float = 0.0) -> None:
         HostUnreachable: it ended instead; the last lines of its log are in the message.
         TimedOut: it lives and does nothing.
     """
-    from remuda.base.disk.files import is_locked
+    from remuda.base.disk.detached import Detached
+    from remuda.base.disk.locks import is_held
     from remuda.client.startup_wait import PATIENCE_S, Patience, to_stderr
 
     client.paths.prepare()
     if said := client.paths.told():
         _tell(said)
-    # A host outlives what started it, so it must not carry the mark by which a task's processes are ended.
-    env = {name: value for name, value in os.environ.items() if not name.startswith("REMUDA_TASK")}
-    env.pop("REMUDA_TOKEN", None)
-    env["REMUDA_HOME"] = str(client.paths.root)  # it may be relative, and the host works elsewhere
-    log = client.paths.host_log
-    begin = log.stat().st_size if log.exists() else 0
-    with _private_log(log) as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "remuda.host"], stdin=subprocess.DEVNULL, stdout=file, stderr=file,
-            env=env, cwd=client.paths.root, start_new_session=True,
-        )  # fmt: skip
-    patience = Patience(client.paths, process.pid, wait_s or PATIENCE_S, to_stderr)
+    host = Detached("remuda.host", client.paths.root, client.paths.host_log)
+    patience = Patience(client.paths, host.pid, wait_s or PATIENCE_S, to_stderr)
     look = HostClient(client.paths, timeout_s=_LOOK_S)
 
     def is_up() -> bool:
         if look.is_up():
             return True
-        # Another host of this machine may hold the lock: it was started at the same time and will answer soon.
-        if process.poll() is not None and not look.is_up() and not is_locked(client.paths.host_lock, shared=True):
-            raise HostUnreachable(f"the host did not start: {_last_words(log, begin)}", hint=f"its log: {log}")
+        # Another one that holds the lock was started at the same time, and will answer soon.
+        if host.has_ended and not look.is_up() and not is_held(client.paths.host_lock):
+            log = client.paths.host_log
+            raise HostUnreachable(f"the host did not start: {host.last_words()}", hint=f"its log: {log}")
         patience.look()
         return False
 
     until(is_up)
-
-
-def _private_log(path: Path) -> IO[bytes]:
-    """Open the host's log to go on with it; programs and their arguments are named in it."""
-    file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "ab")
-    os.fchmod(file.fileno(), 0o600)  # one of an earlier version is open to all
-    return file
-
-
-def _last_words(log: Path, begin: int) -> str:
-    with log.open("rb") as file:
-        file.seek(begin)
-        lines = file.read().decode(errors="replace").strip().splitlines()
-    # Without time, level and name of the logger: it becomes part of a sentence.
-    if not lines and not os.statvfs(log.parent).f_bavail:
-        return f"no space is left for {log.parent}"
-    return re.sub(r"^[\d-]+ [\d:,]+ [A-Z]+ +[\w.]+: ", "", lines[-1]) if lines else "it said nothing"

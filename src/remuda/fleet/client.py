@@ -15,14 +15,16 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from remuda import __version__
 from remuda.base import log
+from remuda.base.disk.locks import Lock
 from remuda.base.disk.paths import StatePaths, state_paths
 from remuda.base.errors import Conflict, HostUnreachable, NotFound, Rejected, RemudaError, TimedOut, Unavailable
 from remuda.fleet import machine, membership, tree
 from remuda.fleet.addresses import towards
+from remuda.fleet.carried.carrier import Carrier
 from remuda.fleet.conf import NodeConf
 from remuda.fleet.daemons import Node
 from remuda.fleet.link import Link, Stranger
@@ -37,12 +39,15 @@ if TYPE_CHECKING:
     from remuda.fleet.tree import Tree
 
 _LOG = logging.getLogger("remuda.fleet.client")
+T = TypeVar("T")
 PATIENCE_S = 60.0
 """A client that is not resilient ends after so long without the head."""
 LOOK_S = 300.0
 """Between two looks whether all GPUs are there: each is a process."""
 FIRST_S, LONGEST_S = 1.0, 30.0
 """Between two tries, at first and at most."""
+TELL_S = 60.0
+"""Between two words on what a node that leaves waits for."""
 
 
 class NodeClient:
@@ -72,6 +77,8 @@ class NodeClient:
         self._stop = asyncio.Event()
         self._failures = 0
         self._silent_since: float | None = None
+        self._told = -TELL_S
+        """When it was said last what this node waits for before it leaves."""
 
     async def run(self) -> None:
         """Be a node until this machine has left the fleet, or the client is told to end.
@@ -80,7 +87,9 @@ class NodeClient:
             Unavailable: it is not resilient, and the head is gone.
             RemudaError: the head refuses this machine.
         """
-        lock = membership.Lock(self.folder)
+        taken = "a client of this fleet runs on this machine already"
+        lock = Lock(self.folder / membership.LOCK, taken, "remuda client status")
+        carrying = asyncio.create_task(Carrier(self.folder, self._ask, self._tell).run(), name="carrying")
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         try:
@@ -88,8 +97,13 @@ class NodeClient:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._stop.wait(), self._pause_s())
         finally:
+            carrying.cancel()
+            await asyncio.gather(carrying, return_exceptions=True)
             await self._link.close()
             lock.close()
+
+    async def _ask(self, verb: str, message: object, answer: Callable[[], T]) -> T:
+        return await self._link.ask(verb, f"Key {self.it.key}", message, answer)
 
     def _pause_s(self) -> float:
         return backoff_s(self._failures, FIRST_S, LONGEST_S, key=self.it.name, jitter=0.5) or BEAT_S
@@ -120,7 +134,7 @@ class NodeClient:
         if self._silent_since is not None:
             self._tell(f"the head answers again after {time.monotonic() - self._silent_since:.0f} s")
         self._failures, self._silent_since = 0, None
-        (self.folder / membership.HEARD).touch(mode=0o600)
+        membership.hear(self.folder)
 
     def _missed(self, error: RemudaError) -> None:
         """The head did not answer, or a daemon did not start.
@@ -173,13 +187,20 @@ class NodeClient:
     async def _furnish(self) -> None:
         """See that slurmd and munged run, as the head and this machine are now."""
         address, gpus = self._was if self._was[0] else await asyncio.to_thread(self._is_now)
+        self._node = self._made(address, gpus)
+        await asyncio.to_thread(self._node.start)
+
+    def _made(self, address: str, gpus: str) -> Node:
         assert self.it.joined is not None
         node = NodeConf(self.it.name, address or self.it.conf.address, machine.cpus(), machine.memory_mib(), gpus)
-        self._node = Node(
+        return Node(
             self.folder / "slurm", self.it.conf, node, munge_key=self.it.munge_key,
             slurm_conf=self.it.joined["slurm_conf"], tree=self._tree,
         )  # fmt: skip
-        await asyncio.to_thread(self._node.start)
+
+    def running(self) -> str:
+        """What runs on this node, for a sentence."""
+        return (self._node or self._made(*self._was)).running()
 
     # --- being there -------------------------------------------------------------------------------------------------
 
@@ -188,9 +209,16 @@ class NodeClient:
         problems = [] if self._node.alive() else ["slurmd or munged is down"]
         beat = Beat(
             at=time.time(), address=self._was[0], gpus=await self._gpus_now(), remuda=__version__,
-            free_bytes=machine.free_bytes(self.folder), problems=problems,
+            free_bytes=machine.free_bytes(self.folder), problems=problems, shares=self._shares(),
         )  # fmt: skip
         return await self._link.ask("beat", f"Key {self.it.key}", beat, Levels)
+
+    def _shares(self) -> bool:
+        """Whether this machine sees the head's state directory; heads that do not ask share it."""
+        path, text = (self.it.joined or {}).get("proof") or ("", "")
+        with suppress(OSError):
+            return not path or Path(path).read_text() == text
+        return False
 
     async def _gpus_now(self) -> str:
         """GPUs that answer, of those that the head knows. Without a driver what was said counts: devices are there."""
@@ -203,9 +231,12 @@ class NodeClient:
     async def _leave(self) -> bool:
         """Go, as soon as nothing runs here; whether it has."""
         levels = await self._link.ask("leave", f"Key {self.it.key}", Leaving(), Levels)
-        if not levels.is_empty:
-            return False
         assert self._node is not None
+        if not levels.is_empty:
+            if time.monotonic() > self._told + TELL_S:
+                self._told = time.monotonic()
+                self._tell(f"waiting for what runs here: {await asyncio.to_thread(self.running)}")
+            return False
         await asyncio.to_thread(self._node.stop)
         with suppress(NotFound):  # it was asked before, and the answer was lost
             await self._link.ask("leave", f"Key {self.it.key}", Leaving(gone=True), Levels)

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Final
 from remuda.base.disk.files import write_atomic
 from remuda.base.disk.private import make_private
 from remuda.base.errors import InputError, Unavailable
+from remuda.base.text import short
 from remuda.fleet.conf import cgroup_conf, differs, gres_conf, node_words, placed, slurm_conf
+from remuda.fleet.head import in_use
 from remuda.fleet.processes import Daemons
 from remuda.fleet.tree import SBIN
 from remuda.policy.backoff import backoff_s
@@ -153,11 +155,7 @@ class _Side:
 
     def answers(self) -> bool:
         """Whether something takes connections at the controller's address: commands would wait long for nobody."""
-        try:
-            with socket.create_connection((self.conf.address, self.conf.port), _CONNECT_S):
-                return True
-        except OSError:
-            return False
+        return _connects(self.conf.address, self.conf.port)
 
     def ask(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run one of Slurm's commands; one that does not answer has failed."""
@@ -177,6 +175,11 @@ class _Side:
             return False
         self._looked = now
         return True
+
+    def stop(self) -> None:
+        """End both daemons; what runs goes on."""
+        for name in (self.daemon, "munged"):
+            self.daemons.stop(name)
 
 
 class Controller(_Side):
@@ -212,7 +215,7 @@ class Controller(_Side):
         if is_new:
             self.daemons.stop(self.daemon)
         if not self.daemons.pid(self.daemon):
-            _check_free(self.conf.port)
+            _see_free(self.conf.port)
         self._run(self.daemon, lambda: self.answers() and self.ask("scontrol", "ping").returncode == 0)
         self._resume(LEFT)
         said = {"SLURM_CONF": f"{self.root}/slurm.conf", "PATH": self.tree.path}
@@ -241,8 +244,7 @@ class Controller(_Side):
         if drain and self.answers():
             self.ask("scontrol", "update", "nodename=ALL", "state=drain", f"reason={LEFT}")
         (self.root / ENVIRONMENT).unlink(missing_ok=True)
-        for name in (self.daemon, "munged"):
-            self.daemons.stop(name)
+        super().stop()
 
 
 class Node(_Side):
@@ -274,7 +276,7 @@ class Node(_Side):
             self.daemons.stop("munged")
         self._start_munged()
         if not self.daemons.pid(self.daemon):
-            _check_free(self.conf.slurmd_port)
+            _see_free(self.conf.slurmd_port)
             self._forget()
         self._run(self.daemon, lambda: _connects(self.node.address, self.conf.slurmd_port))
 
@@ -319,19 +321,15 @@ class Node(_Side):
             self.ask("scontrol", "update", f"nodename={self.node.name}", f"nodeaddr={self.node.address}")
         return False
 
-    def stop(self) -> None:
-        """End both daemons; what runs here goes on."""
-        for name in (self.daemon, "munged"):
-            self.daemons.stop(name)
+    def running(self) -> str:
+        """Number and name of each job that runs here, for a sentence."""
+        lines = self.ask("squeue", "-h", "-w", self.node.name, "-o", "%i %j").stdout.splitlines()
+        return short(", ".join(lines), 300) or "Slurm does not say what"
 
 
-def _check_free(port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
-        except OSError as error:
-            raise Unavailable(f"port {port} of this machine is in use: {error.strerror}") from error
+def _see_free(port: int) -> None:
+    if why := in_use("0.0.0.0", port):  # noqa: S104 - a test of the port; nothing listens
+        raise Unavailable(why)
 
 
 def _connects(address: str, port: int) -> bool:

@@ -117,15 +117,21 @@ def check_port(address: str, port: int, flag: str) -> None:
     Raises:
         Conflict: it is not; says who has it.
     """
+    if why := in_use(address, port):
+        raise Conflict(why, hint=f"end that, or choose another: {flag} PORT")
+
+
+def in_use(address: str, port: int) -> str:
+    """Why a port of this machine cannot be had, in a sentence that says who has it; empty where it is free."""
     try:
         with socket.socket(socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((address, port))
-            return
+            return ""
     except OSError as error:
         found = listeners(address, port) or []
         why = f" by {_holder(found[0].uid, found[0].inode)}" if found else f": {error.strerror}"
-    raise Conflict(f"port {port} of this machine is in use{why}", hint=f"end that, or choose another: {flag} PORT")
+    return f"port {port} of this machine is in use{why}"
 
 
 def _holder(uid: int, inode: int) -> str:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
+import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from remuda.base.disk.detached import Detached
 from remuda.base.disk.files import read_whole
 from remuda.base.disk.paths import state_paths
 from remuda.base.errors import (
@@ -33,8 +33,8 @@ from remuda.fleet.admission import malformed
 from remuda.fleet.client import NodeClient
 from remuda.fleet.head import HTTP_PORT
 from remuda.fleet.link import Link
-from remuda.fleet.membership import HEARD, LOG, Membership
-from remuda.fleet.processes import Daemons
+from remuda.fleet.membership import LOG, Membership
+from remuda.fleet.processes import Daemons, send
 from remuda.wire.fleet import Joining, Leaving, Levels
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def read_token(path: str) -> str:
         InputError: it cannot be read.
     """
     if path == "-":
-        return sys.stdin.readline()
+        return sys.stdin.readline(_TOKEN_BYTES)
     try:
         return read_whole(Path(path).expanduser(), _TOKEN_BYTES).decode(errors="replace")
     except OSError as error:
@@ -209,34 +209,16 @@ def start(paths: StatePaths) -> None:
         RemudaError: it ended instead; the message is the last line of its log.
         TimedOut: it still tries.
     """
-    folder = paths.fleet_node
-    began = time.time()
-    log = folder / LOG
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("REMUDA_TASK", "REMUDA_TOKEN"))}
-    with os.fdopen(descriptor, "ab") as file:
-        begin = file.tell()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "remuda.fleet.client"], stdin=subprocess.DEVNULL, stdout=file, stderr=file,
-            env={**env, "REMUDA_HOME": str(paths.root)}, cwd=paths.root, start_new_session=True,
-        )  # fmt: skip
+    process = Detached("remuda.fleet.client", paths.root, paths.fleet_node / LOG)
 
     def is_in() -> bool:
-        if process.poll() is not None:
-            words = log.read_bytes()[begin:].decode(errors="replace").strip().splitlines() or ["it said nothing"]
-            said = re.sub(r"^[\d-]+ [\d:,]+ [A-Z]+ +[\w.]+: ", "", words[-1])
-            raise RemudaError(f"the client has ended: {said}", hint="remuda client logs")
-        return _heard_at(folder) >= began
+        if process.has_ended:
+            raise RemudaError(f"the client has ended: {process.last_words()}", hint="remuda client logs")
+        return membership.heard(paths.fleet_node)[0] == process.pid
 
     if not until(is_in, _START_S):
         raise TimedOut(f"this machine has not joined within {_START_S:.0f} s; the client keeps trying",
                        hint="remuda client status; remuda client logs")  # fmt: skip
-
-
-def _heard_at(folder: Path) -> float:
-    with suppress(OSError):
-        return (folder / HEARD).stat().st_mtime
-    return 0.0
 
 
 # --- looking and leaving ---------------------------------------------------------------------------------------------
@@ -250,10 +232,10 @@ def status(paths: StatePaths) -> dict[str, Any]:
     """
     folder = paths.fleet_node
     it = _member(folder)
-    pid, heard = membership.running(folder), _heard_at(folder)
-    silent_s = time.time() - heard if heard else None
+    pid, (heard_by, silent_s) = membership.running(folder), membership.heard(folder)
+    is_heard = silent_s is not None and heard_by == pid and silent_s < FRESH_S
     daemons = Daemons(folder / "slurm")
-    link = "no client runs" if not pid else "connected" if silent_s is not None and silent_s < FRESH_S else "silent"
+    link = "no client runs" if not pid else "connected" if is_heard else "silent"
     return {
         "name": it.name, "head": f"{it.host}:{it.http_port}", "state": link, "pid": pid, "heard_s": silent_s,
         "joined": it.joined is not None, "resilient": it.resilient,
@@ -274,7 +256,7 @@ def disconnect(paths: StatePaths, tell: Callable[[str], None], *, force: bool = 
     Args:
         paths: of the state directory.
         tell: is told what is waited for.
-        force: do not wait: what runs here is given up.
+        force: wait for nobody: what runs here is given up, and so is a head that does not answer.
 
     Raises:
         NotFound: this machine is no node.
@@ -290,7 +272,9 @@ def disconnect(paths: StatePaths, tell: Callable[[str], None], *, force: bool = 
         return
     if not levels.is_empty:
         tell("the node gets nothing new; waiting for what runs on it (Ctrl-C: the client still leaves then)")
-    until(lambda: not membership.running(folder), pause_s=0.2)
+    while not until(lambda: not membership.running(folder), client.TELL_S, 0.2):
+        with suppress(NotFound):  # it has just left
+            tell(f"still waiting for what runs here: {NodeClient(paths, tell).running()}")
     # There was no client, or it was killed: perhaps when the head had forgotten the node.
     if membership.read(folder) is not None and _leaving(folder, it, force=force) is not None:
         run(paths, tell)
@@ -301,14 +285,20 @@ def disconnect(paths: StatePaths, tell: Callable[[str], None], *, force: bool = 
 
 
 def _leaving(folder: Path, it: Membership, *, force: bool) -> Levels | None:
-    """Tell the head that this node leaves; None where it knows it no more, and so this machine neither."""
+    """Tell the head that this node leaves; None where that knows it no more, or is given up: then it has left."""
     try:
         return asyncio.run(_ask_to_leave(it, force=force))
     except NotFound:
-        client.drop(folder)
-        return None
+        pass
     except HostUnreachable as error:
-        raise HostUnreachable(error.message, hint="try again when the head is back") from error
+        if not force:
+            hint = "try again when the head is back; where it is gone for good: --force"
+            raise HostUnreachable(error.message, hint=hint) from error
+        if pid := membership.running(folder):
+            send([pid], signal.SIGTERM)
+            until(lambda: not membership.running(folder), _START_S)
+    client.drop(folder)
+    return None
 
 
 async def _ask_to_leave(it: Membership, *, force: bool) -> Levels:

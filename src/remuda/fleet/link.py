@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import aiohttp
 
 from remuda.base.errors import HostUnreachable, Rejected, RemudaError, from_json
-from remuda.wire.fleet import MOST_BYTES, PATH, to_json, told
+from remuda.wire.fleet import PATH, to_json, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +51,8 @@ class Link:
             RemudaError: what the head answered, as the class it has there.
         """
         try:
-            return told(answer, await self._post(verb, authorization, to_json(message)))
+            data = message if isinstance(message, bytes) else to_json(message)
+            return told(answer, await self._post(verb, authorization, data))
         except aiohttp.ServerFingerprintMismatch as error:
             raise Stranger(
                 f"{self.host}:{self.port} shows another certificate than the fleet's own, and nothing was said to it",
@@ -63,7 +64,7 @@ class Link:
         except ValueError as error:
             raise RemudaError(f"the head at {self.host}:{self.port} answered something else: {error}") from error
 
-    async def _post(self, verb: str, authorization: str, text: str) -> str:
+    async def _post(self, verb: str, authorization: str, data: str | bytes) -> str:
         if self._session is None:
             connector = aiohttp.TCPConnector(ssl=self._pinned, limit=1, keepalive_timeout=30)
             limits = aiohttp.ClientTimeout(total=_LIMIT_S)
@@ -72,9 +73,9 @@ class Link:
             )
         url = f"https://{self.host}:{self.port}{PATH}/{verb}"
         async with self._session.post(
-            url, data=text, headers={"Authorization": authorization}, allow_redirects=False
+            url, data=data, headers={"Authorization": authorization}, allow_redirects=False
         ) as response:
-            said = (await response.content.read(MOST_BYTES)).decode()
+            said = (await response.read()).decode()
             if response.status != 200:
                 raise _refusal(said, response.status)
             return said

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
+import time
 from base64 import b64decode
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.disk.files import write_atomic
-from remuda.base.errors import Conflict, RemudaError
+from remuda.base.disk.locks import is_held
+from remuda.base.errors import RemudaError
 from remuda.fleet.conf import FleetConf
 from remuda.fleet.head import digest_of
 from remuda.wire.fields import known
+from remuda.wire.process import boot_id
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,38 +94,27 @@ def write(folder: Path, it: Membership) -> None:
     write_atomic(folder / FILE, json.dumps(asdict(it)), mode=0o600)
 
 
-class Lock:
-    """At most one client of a state directory; its pid is in the file.
-
-    Raises:
-        Conflict: another one has it.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._descriptor)
-            raise Conflict("a client of this fleet runs on this machine already", hint="remuda client status") from None
-        os.ftruncate(self._descriptor, 0)
-        os.write(self._descriptor, f"{os.getpid()}\n".encode())
-
-    def close(self) -> None:
-        """Let another one have it."""
-        os.close(self._descriptor)
-
-
 def running(folder: Path) -> int:
     """Pid of the client that runs; 0 where none does."""
-    try:
-        descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return 0
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return int(os.read(descriptor, 32) or b"0")
-    finally:
+    return int((folder / LOCK).read_text() or 0) if is_held(folder / LOCK) else 0
+
+
+def hear(folder: Path) -> None:
+    """Note that the head has just answered this process. The file has one size: a full disk takes it, too."""
+    with suppress(OSError):
+        descriptor = os.open(folder / HEARD, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.pwrite(descriptor, f"{os.getpid():10} {boot_id():36} {_since_boot():20.3f}\n".encode(), 0)
         os.close(descriptor)
-    return 0
+
+
+def heard(folder: Path) -> tuple[int, float | None]:
+    """Whom the head answered last, and seconds since then by a clock that nobody sets; 0 and None in a new boot."""
+    try:
+        pid, *boot, at = (folder / HEARD).read_text().split()
+        return (int(pid), _since_boot() - float(at)) if "".join(boot) == boot_id() else (0, None)
+    except (OSError, ValueError):
+        return 0, None
+
+
+def _since_boot() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -11,6 +11,7 @@ import signal
 import subprocess
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.base.errors import RemudaError, TimedOut
@@ -18,8 +19,10 @@ from remuda.base.waiting import until
 from remuda.wire.process import start_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+PROGRAMS = ("slurmctld", "slurmd", "munged")
+"""Those of a fleet, as the kernel calls them."""
 
 
 def identity(pid: int) -> str:
@@ -60,6 +63,19 @@ def send(targets: Iterable[int], number: int) -> None:
     for pid in targets:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
+
+
+def orphans() -> Iterator[tuple[int, str, str]]:
+    """Daemons of this user's fleets whose directory was removed: pid, program and directory."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            name, owner = (entry / "comm").read_text().strip(), entry.stat().st_uid
+            environ = (entry / "environ").read_bytes() if name in PROGRAMS and owner == os.getuid() else b""
+            folder = os.fsdecode((b"\0" + environ).partition(b"\0SLURM_CONF=")[2].partition(b"/slurm.conf\0")[0])
+            if folder.endswith(("/fleet", "/fleet-node/slurm")) and not Path(f"{entry}/root{folder}").exists():
+                yield int(entry.name), name, folder
+        except OSError:
+            continue
 
 
 #: Daemons that this process started, by directory and name: whoever ends one here must reap it.

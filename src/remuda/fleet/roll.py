@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from remuda.base.disk.files import write_atomic
 from remuda.base.errors import NotFound, RemudaError
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from remuda.fleet.token import JoinToken
     from remuda.wire.fleet import Joining
 
+ROLL: Final = "roll.json"
+"""Its file, in the folder of the head."""
 KEPT_S = 30 * 86400.0
 """How long tokens that open nothing any more are listed."""
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _STATE = re.compile(r"\bState=(\S+)")
 _BUSY = re.compile(r"ALLOCATED|MIXED|COMPLETING|DRAINING")
+_RECORDER = re.compile(r"^(\d+) \S+\.recorder-\d+\.\d+\.\d+\.", re.MULTILINE)
+"""A line of squeue: the job of a recorder, by its token."""
 LEAVES = "leaves the fleet"
 """Why a node that its machine wants back is drained."""
 LOST = "somebody says that it is off"
@@ -74,6 +76,12 @@ def drain(controller: Controller, name: str) -> None:
         BackendUnreachable: no answer.
     """
     _run(controller, "update", f"nodename={name}", "state=drain", f"reason={LEAVES}")
+
+
+def end_recorders(controller: Controller, name: str) -> None:
+    """A recording lasts until it is stopped: a node that leaves does not wait for that."""
+    if jobs := _RECORDER.findall(controller.ask("squeue", "-h", "-w", name, "-o", "%i %j").stdout):
+        controller.ask("scancel", *jobs)
 
 
 def resume(controller: Controller, name: str) -> None:

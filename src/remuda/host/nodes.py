@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -66,43 +66,27 @@ def check_ttl(ttl_s: float) -> float:
     return ttl_s
 
 
+@dataclass
 class Nodes:
     """Use cases over the ledger and the backends' clusters; the host calls them from its event loop.
 
     Each that changes something is one transaction: what raises has changed nothing.
     """
 
-    def __init__(
-        self,
-        journal: StoreJournal,
-        backends: Mapping[str, Backend],
-        clock: Clock,
-        *,
-        changed: Callable[[], None] = lambda: None,
-        gpus_taken: Callable[[], int] = lambda: 0,
-        environ: Callable[[], Mapping[str, str]] = lambda: os.environ,
-        heard: Callable[[], Mapping[str, tuple[float, tuple[str, ...]]]] = dict,
-    ) -> None:
-        """Wire it.
+    journal: StoreJournal
+    backends: Mapping[str, Backend]
+    clock: Clock
+    changed: Callable[[], None] = lambda: None
+    """Called when the evidence changed."""
+    gpus_taken: Callable[[], int] = lambda: 0
+    """How many GPUs of this machine the local backend's tasks have."""
+    environ: Callable[[], Mapping[str, str]] = lambda: os.environ
+    """What Slurm's commands are run with."""
+    heard: Callable[[], Mapping[str, tuple[float, tuple[str, ...]]]] = dict
+    """Of the nodes of the host's fleet, for how long nothing was heard, and what is the matter."""
 
-        Args:
-            journal: where evidence is kept.
-            backends: by name.
-            clock: seconds since the epoch.
-            changed: called when the evidence changed.
-            gpus_taken: how many GPUs of this machine the local backend's tasks have.
-            environ: what Slurm's commands are run with.
-            heard: of the nodes of the host's fleet, for how long nothing was heard, and what is the matter.
-        """
-        self.journal = journal
-        self.store = journal.store
-        self.fence = journal.fence
-        self.backends = backends
-        self.clock = clock
-        self.changed = changed
-        self.gpus_taken = gpus_taken
-        self.environ = environ
-        self.heard = heard
+    def __post_init__(self) -> None:
+        self.store, self.fence = self.journal.store, self.journal.fence
 
     @classmethod
     def of(cls, service: Service, heard: Callable[[], Mapping[str, tuple[float, tuple[str, ...]]]] = dict) -> Nodes:
@@ -180,11 +164,6 @@ class Nodes:
 
     # What speaks against nodes
 
-    def ledger(self, backend: str = "") -> list[Evidence]:
-        """All evidence that counts now; of one backend's nodes, or of all."""
-        rows = self.store.evidence(self.clock.now())
-        return [row for row in rows if not backend or row.cluster == backend]
-
     def ban(self, node: str, ttl_s: float, reason: str = "", cluster: str = "slurm", *, by: str = "") -> BanView:
         """Keep tasks of all workloads away from a node; a ban that there is already is replaced.
 
@@ -201,13 +180,9 @@ class Nodes:
             InputError: `ttl_s` is not above 0.
         """
         check_ttl(ttl_s)
-        now = self.clock.now()
-        row = Evidence(
-            node=node, at=now, kind=BAN, weight=1.0, token=f"{BY}{by}" if by else "",
-            detail=reason.strip() or DEFAULT_REASON, expires_at=now + ttl_s, cluster=cluster,
-        )  # fmt: skip
+        row = self._evidence(node, BAN, reason.strip() or DEFAULT_REASON, cluster, by, ttl_s=ttl_s)
         with self.journal.transaction():
-            self.store.end_evidence(self.fence, node, cluster=cluster, kind=BAN, now=now)
+            self._end([node], BAN, cluster)
             self.store.add_evidence(self.fence, [row])
             self.journal.then(self.changed)
         return ban_view(row)
@@ -231,7 +206,7 @@ class Nodes:
 
     async def _check_known(self, names: Sequence[str], backend: str) -> None:
         try:
-            known = {node.name for node in (await self.backends[backend].cluster()).nodes}
+            known = await self._names(backend)
         except BackendUnreachable as error:
             hint = "--force bans without asking the scheduler whether it has such a node"
             raise BackendUnreachable(error.message, hint=hint) from error
@@ -247,18 +222,13 @@ class Nodes:
             InputError: it is not a host list.
             NotFound: none of them is banned.
         """
-        cluster, now = self.backend_name(backend), self.clock.now()
-        names = expand(nodes)
+        cluster, names = self.backend_name(backend), expand(nodes)
         with self.journal.transaction():
-            ended = [
-                name
-                for name in names
-                if self.store.end_evidence(self.fence, name, cluster=cluster, kind=BAN, now=now)
-            ]  # fmt: skip
+            ended = self._end(names, BAN, cluster)
             if not ended:
                 what = f"{names[0]!r} is not" if len(names) == 1 else f"none of {nodes!r} is"
                 raise NotFound(f"{what} banned", hint="`remuda nodes list` shows bans")
-            self._note(ended, UNBAN, f"{BY}{by}" if by else "", "unbanned", cluster)
+            self._note(ended, UNBAN, "unbanned", cluster, by)
         return ended
 
     def forget(self, nodes: str, backend: str = "") -> int:
@@ -273,15 +243,25 @@ class Nodes:
             self.journal.then(self.changed)
         return count
 
-    def _note(self, names: Sequence[str], kind: str, token: str, detail: str, cluster: str) -> None:
-        """A line of the nodes' histories that weighs nothing and counts for nothing."""
-        now = self.clock.now()
-        rows = [
-            Evidence(node=name, at=now, kind=kind, weight=0.0, token=token, detail=detail, expires_at=now,
-                        cluster=cluster)
-            for name in names
-        ]  # fmt: skip
-        self.store.add_evidence(self.fence, rows)
+    async def _names(self, backend: str) -> set[str]:
+        return {node.name for node in (await self.backends[backend].cluster()).nodes}
+
+    def _evidence(
+        self, node: str, kind: str, detail: str, cluster: str, by: str, *, ttl_s: float = 0.0, device: str = ""
+    ) -> Evidence:
+        """What speaks against a node for so long; without a time a line of its history that weighs nothing."""
+        now, token = self.clock.now(), f"{BY}{by}" if by else ""
+        return Evidence(
+            node, now, kind, 1.0 if ttl_s else 0.0, cluster, device, token=token, detail=detail, expires_at=now + ttl_s
+        )
+
+    def _end(self, names: Sequence[str], kind: str, cluster: str) -> list[str]:
+        """Let what is held against nodes count no more; names of those against which there was some."""
+        end, now = self.store.end_evidence, self.clock.now()
+        return [name for name in names if end(self.fence, name, cluster=cluster, kind=kind, now=now)]
+
+    def _note(self, names: Sequence[str], kind: str, detail: str, cluster: str, by: str) -> None:
+        self.store.add_evidence(self.fence, [self._evidence(name, kind, detail, cluster, by) for name in names])
         self.journal.then(self.changed)
 
     async def history(self, node: str, backend: str = "", *, limit: int = 1000) -> list[EvidenceView]:
@@ -294,7 +274,7 @@ class Nodes:
         rows = self.store.node_history(node, cluster=cluster, limit=limit)
         if not rows:
             try:
-                known = {item.name for item in (await self.backends[cluster].cluster()).nodes}
+                known = await self._names(cluster)
             except BackendUnreachable:
                 return []
             if node not in known:
@@ -303,26 +283,19 @@ class Nodes:
 
     def record_tests(self, results: Sequence[SmokeResult], backend: str = "", *, by: str = "") -> SmokeRecorded:
         """Hold failed tests against their nodes; a passed one ends what earlier tests left, and never a ban."""
-        cluster, now = self.backend_name(backend), self.clock.now()
+        cluster = self.backend_name(backend)
         rows = [
-            Evidence(node=result.node, at=now, kind=SMOKE_TEST, weight=1.0, device=result.device,
-                        token=f"{BY}{by}" if by else "", detail=result.detail, expires_at=now + BAN_TTL_S,
-                        cluster=cluster)
-            for result in results
-            if result.outcome == "failed"
-        ]  # fmt: skip
+            self._evidence(one.node, SMOKE_TEST, one.detail, cluster, by, ttl_s=BAN_TTL_S, device=one.device)
+            for one in results
+            if one.outcome == "failed"
+        ]
         passed = [result.node for result in results if result.outcome == "ok"]
         with self.journal.transaction():
-            for row in rows:
-                self.store.end_evidence(self.fence, row.node, cluster=cluster, kind=SMOKE_TEST, now=now)
+            self._end([row.node for row in rows], SMOKE_TEST, cluster)
             self.store.add_evidence(self.fence, rows)
-            cleared = [
-                name
-                for name in passed
-                if self.store.end_evidence(self.fence, name, cluster=cluster, kind=SMOKE_TEST, now=now)
-            ]  # fmt: skip
+            cleared = self._end(passed, SMOKE_TEST, cluster)
             if cleared:
-                self._note(cleared, SMOKE_TEST_PASSED, f"{BY}{by}" if by else "", "a later test passed", cluster)
+                self._note(cleared, SMOKE_TEST_PASSED, "a later test passed", cluster, by)
             self.journal.then(self.changed)
         return SmokeRecorded(failed=[row.node for row in rows], cleared=cleared)
 

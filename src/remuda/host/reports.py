@@ -9,21 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from remuda.base import descriptors
-from remuda.wire.accepting import Acceptor
-from remuda.wire.gate import PAUSE_S, Gate, Limits
+from remuda.wire.accepting import Strangers
+from remuda.wire.gate import Limits
 from remuda.wire.report import MAX_LINE_BYTES, Key, Report, parse_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LOG = logging.getLogger("remuda.host.reports")
-LIMITS = Limits(number=64, seconds=10.0, bytes=4096)
+LIMITS = Limits()
 MOST_LINES = 4096
 RESERVE = 256
 """Descriptors that are left to the rest of the host, whatever comes in here."""
@@ -70,10 +69,9 @@ class ReportServer:
         self._secret = secret
         self._take = take
         self._most = most or most_lines()
-        self._gate: Gate[_Line] = Gate(limits)
+        self._strangers = Strangers(limits, self._came, self._begin, self._refuse, _tell_of_pause)
+        self._gate = self._strangers.gate
         self._known: dict[str, _Line] = {}
-        self._acceptor: Acceptor | None = None
-        self._sweeper: asyncio.TimerHandle | None = None
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
         """Listen on `port` of the address `host` if it is free, else on one that is, and return it.
@@ -86,43 +84,24 @@ class ReportServer:
             listener = socket.create_server((host, port), family=family, backlog=128)
         except OSError:
             listener = socket.create_server((host, 0), family=family, backlog=128)
-        if self._acceptor is not None:  # the lines of those who came by the other address stay
-            self._acceptor.close()
-        self._acceptor = Acceptor(listener, self._admit, _tell_of_pause, PAUSE_S)
-        self._acceptor.open()
+        self._strangers.listen(listener)
         return int(listener.getsockname()[1])
 
     async def stop(self) -> None:
         """Close the socket and all connections; node programs try again until there is a host."""
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-        if self._acceptor is not None:
-            self._acceptor.close()
+        self._strangers.close()
         for line in (*self._gate.everybody(), *self._known.values()):
             self._close(line)
 
     # --- before the key ----------------------------------------------------------------------------------------------
 
-    def _admit(self, connection: socket.socket, address: str) -> None:
+    def _came(self, connection: socket.socket) -> _Line:
         self.counts.connections += 1
-        line = _Line(connection)
-        victim = self._gate.admit(line, address, time.monotonic())
-        if victim is not None:
-            self._refuse(victim)
-        if line in self._gate:
-            asyncio.get_running_loop().add_reader(line.fd, self._hear, line)
-            self._hear(line)
-        if self._sweeper is None:
-            self._sweep()
+        return _Line(connection)
 
-    def _sweep(self) -> None:
-        """Send away those that had their time, as long as there are strangers."""
-        now = time.monotonic()
-        for line in self._gate.overdue(now):
-            self._refuse(line)
-        pause = max(0.01, self._gate.due() - now)
-        loop = asyncio.get_running_loop()
-        self._sweeper = loop.call_later(pause, self._sweep) if len(self._gate) else None
+    def _begin(self, line: _Line) -> None:
+        asyncio.get_running_loop().add_reader(line.fd, self._hear, line)
+        self._hear(line)
 
     def _refuse(self, line: _Line) -> None:
         self.counts.refused += 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import logging
 import os
@@ -11,7 +10,7 @@ import signal
 import socket
 import sys
 import time
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from remuda.base import log
 from remuda.base.clock import SystemClock
 from remuda.base.disk import starting
 from remuda.base.disk.files import write_atomic
+from remuda.base.disk.locks import Lock
 from remuda.base.disk.paths import StatePaths, state_paths
 from remuda.base.errors import Conflict, Fenced, RemudaError, Unwritable
 from remuda.base.secrets import lasting_secret
@@ -67,7 +67,8 @@ def main() -> int:
     os.environ.pop("REMUDA_TOKEN", None)
     _wait_without_threads()
     try:
-        with _machine_lock(paths):
+        # At once, and without waiting for a lease to expire.
+        with closing(Lock(paths.host_lock, "a host of this state directory runs on this machine already")):
             starting.say(paths, "opens its database")
             with open_store(database_url(paths)) as store, log_kept(store):
                 _serve(paths, store)
@@ -107,25 +108,6 @@ def _wait_without_threads() -> None:
     except (AttributeError, OSError):  # no Linux, or an older one than 5.3
         return
     asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
-
-
-class _machine_lock:  # noqa: N801 - reads as a verb at its one place of use
-    """At most one host of a state directory on one machine, at once and without waiting for a lease to expire."""
-
-    def __init__(self, paths: StatePaths) -> None:
-        self._path = paths.host_lock
-        self._descriptor = -1
-
-    def __enter__(self) -> None:
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._descriptor)
-            raise Conflict("a host of this state directory runs on this machine already") from None
-
-    def __exit__(self, *exc: object) -> None:
-        os.close(self._descriptor)
 
 
 class Host:
@@ -179,7 +161,7 @@ class Host:
         facts = Facts(pid=me.pid, node=me.node, home=str(self.paths.root), database=self.store.address.shown,
                       started_at=time.time())  # fmt: skip
         app = App(service, reports, facts, self._stop.set, jobs, campaigns,
-                  Fleet(self.paths, partial(self._be_heard, service, reports)))  # fmt: skip
+                  Fleet(self.paths, partial(self._be_heard, service, reports), reach.take))  # fmt: skip
         listener = self._listen()
         starting.over(self.paths)
         _LOG.info("host %d serves %s, lease %d", me.pid, self.paths.root, taken.fence)

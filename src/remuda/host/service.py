@@ -33,7 +33,7 @@ from remuda.store.rows import StoryLine, WorkloadRow
 from remuda.supervise.loop import Supervisor, all_ended
 from remuda.supervise.model import TAKEN_DOWN, Want
 from remuda.supervise.records import want_of
-from remuda.supervise.summary import ENDED, summarise
+from remuda.supervise.summary import ENDED, front_group, summarise
 from remuda.views.actions import no_pause
 from remuda.views.queries import Queries
 
@@ -188,7 +188,7 @@ class Service(Queries):
         others = [*(want for want in self.supervisor.wants.values() if self._holds(want)), *more]
         if workload.is_here:
             workload = with_devices(workload, self._gpus_of(others))
-        elif workload.endpoint is None or not workload.endpoint.relay:
+        elif workload.endpoint is None or not front_group(workload).backend:
             return workload
         return with_port(workload, others, self.ports, self.address)
 
@@ -325,9 +325,10 @@ class Service(Queries):
         """
         want = self.known(name)
         if group and (want.workload.is_array or not want.workload.kind.traits.is_restarted_whole):
-            begun = replace(begun_again(want, group), workload=self._begun_anew(want).workload)
+            note = f"{group} restarted on request"
+            begun = replace(begun_again(want, group), workload=self._begun_anew(want).workload, note=note)
             marks, plan = json.dumps(dict(begun.group_marks)), begun.workload.model_dump_json()
-            self._amend(begun, f"{group} restarted on request", group_marks=marks, plan=plan)
+            self.amend(begun, note, note=note, group_marks=marks, plan=plan)
             return self.view(name)
         if group:  # the only one
             group_named(want.workload, group)
@@ -340,15 +341,14 @@ class Service(Queries):
             self._change(replace(want, running=True, ends_at=ends_at), "restarted on request")
         return self.view(name)
 
-    def _amend(self, want: Want, note: str, **changes: Any) -> None:
+    def amend(self, want: Want, line: str, **changes: Any) -> None:
         """Record a change of an intent without a new generation: that would revive what ended meanwhile."""
         name, now = want.workload.name, self.clock.now()
         with self.journal.transaction():
-            row = self.journal.store.workload(name)
-            changed = replace(row, changed_at=now, note=note, **changes)
+            changed = replace(self.journal.store.workload(name), changed_at=now, **changes)
             self.journal.store.replace_workload(self.journal.fence, changed)
-            self.journal.record(lines=[StoryLine(now, name, "intent", note)])
-            self.journal.then(partial(self.supervisor.adopt, replace(want, note=note)))
+            self.journal.record(lines=[StoryLine(now, name, "intent", line)])
+            self.journal.then(partial(self.supervisor.adopt, want))
 
     def pause(self, name: str, *, paused: bool) -> WorkloadView:
         """Leave alone what runs and begin nothing new, or go on doing so. Asking again is fine.
@@ -361,7 +361,7 @@ class Service(Queries):
         if want.paused is not paused:
             if why := no_pause(summarise(want, self.supervisor.tasks(name)).phase, verb):
                 raise Conflict(f"{name!r} is {why}", hint=f"start it again: remuda restart {name}")
-            self._amend(replace(want, paused=paused), verb, paused=paused)
+            self.amend(replace(want, paused=paused, note=verb), verb, paused=paused, note=verb)
         return self.view(name)
 
     def change_many(self, verb: Verb, names: Sequence[str]) -> list[WorkloadView]:

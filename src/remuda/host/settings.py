@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from remuda.base.errors import BackendUnreachable, Conflict, InputError
@@ -22,7 +21,6 @@ from remuda.specs.reading.load import build
 from remuda.specs.reading.resolve import Override
 from remuda.specs.run import ALIASES, RunSpec
 from remuda.specs.strict import Plain
-from remuda.store.rows import StoryLine
 from remuda.views.workloads import View
 
 if TYPE_CHECKING:
@@ -83,7 +81,8 @@ def settings_of(service: Service, name: str) -> list[SettingView]:
     data = spec.model_dump(mode="json")
     if data["max_retries"] is None:  # what is built in depends on the mode
         data["max_retries"] = retries_of(service.known(name).workload)
-    return [SettingView(key=key, value=data[key], counts=when, meaning=_meaning(key)) for key, when in SETTABLE.items()]
+    told = {key: help_of(RunSpec, key).partition("\n")[0] for key in SETTABLE}
+    return [SettingView(key=key, value=data[key], counts=when, meaning=told[key]) for key, when in SETTABLE.items()]
 
 
 async def change_settings(service: Service, name: str, changes: Mapping[str, str]) -> list[SettingView]:
@@ -176,25 +175,13 @@ async def _pools(service: Service, name: str, change: _Change) -> tuple[Pool, ..
 
 
 def _write(service: Service, want: Want, change: _Change, pools: tuple[Pool, ...] | None) -> None:
-    name, now = want.workload.name, service.clock.now()
-    workload = with_settings(want.workload, change.after, pools, now, keys=change.keys)
+    workload = with_settings(want.workload, change.after, pools, service.clock.now(), keys=change.keys)
     note = f"set {'; '.join(_told(change, key) for key in change.keys)}"
     spec = json.dumps(change.after.model_dump(mode="json", exclude_none=True))
-    journal = service.journal
-    # Not a new generation: that would begin again what has ended.
-    with journal.transaction():
-        row = journal.store.workload(name)
-        changed = replace(row, plan=workload.model_dump_json(), spec=spec, changed_at=now)
-        journal.store.replace_workload(journal.fence, changed)
-        journal.record(lines=[StoryLine(now, name, "intent", note)])
-        journal.then(partial(service.supervisor.adopt, replace(want, workload=workload)))
+    service.amend(replace(want, workload=workload), note, plan=workload.model_dump_json(), spec=spec)
 
 
 def _told(change: _Change, key: str) -> str:
     known = [getattr(spec, key) for spec in (change.before, change.after)]
     before, after = (show_value(one, none="what is built in", empty="what fits") for one in known)
     return f"{key} from {before} to {after}"
-
-
-def _meaning(key: str) -> str:
-    return help_of(RunSpec, key).partition("\n")[0]

@@ -256,7 +256,7 @@ def with_port(workload: Workload, others: Sequence[Want], reserved: Reserved, ad
         workload: as it was asked for.
         others: workloads that have their ports already.
         reserved: where the port is written down as this workload's.
-        address: of this machine on the cluster's network, for a relay that listens there, too.
+        address: of this machine on the cluster's network, for a relay or router that listens there, too.
 
     Raises:
         Conflict: the port that the user asked for is taken.
@@ -270,7 +270,7 @@ def with_port(workload: Workload, others: Sequence[Want], reserved: Reserved, ad
     with reserved.choosing():
         port = choose_port(listen, used, endpoint.host, reserved)
         reserved.take(workload.name, port)
-    host = address if endpoint.relay and endpoint.host == EVERYWHERE else endpoint.host
+    host = address if not workload.is_here and endpoint.host == EVERYWHERE else endpoint.host
     groups = tuple(_fixed(group, port) if group.name == front else group for group in workload.groups)
     return workload.model_copy(
         update={"groups": groups, "endpoint": endpoint.model_copy(update={"port": port, "host": host})}

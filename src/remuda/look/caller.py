@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from remuda.backends.local.devices import present_gpus
 from remuda.backends.registry import environment
 from remuda.base.secrets import looks_secret
+from remuda.fleet.roll import ROLL, Roll
 from remuda.plan.context import Context
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ def context(paths: StatePaths, *, gpus: bool = True) -> Context:
         paths: of the state directory.
         gpus: whether it is to be found out which there are, which may take a second.
     """
+    roll = paths.fleet / ROLL
+    is_alone = paths.fleet_environment.exists() and roll.exists() and not Roll(roll).members
     return Context(
         cwd=str(Path.cwd()),
         state=str(paths.root),
@@ -42,7 +45,8 @@ def context(paths: StatePaths, *, gpus: bool = True) -> Context:
         env=kept_environment(),
         gpus=present_gpus() if gpus else (),
         cpus=os.cpu_count() or 1,
-        has_sbatch=shutil.which("sbatch", path=environment(paths).get("PATH")) is not None,
+        has_sbatch=not is_alone and shutil.which("sbatch", path=environment(paths).get("PATH")) is not None,
+        is_alone=is_alone,
     )
 
 

@@ -41,7 +41,7 @@ def files(planned: Plan, facts: Looked, folder: str = "") -> dict[str, str]:
         folder: where it goes instead of the workload's own.
     """
     assert planned.draft is not None
-    tasks = rendering.shown([planned.workload], facts.paths)
+    tasks = rendering.shown([planned.workload], facts)
     spec, loaded = _document(planned), planned.draft.loaded
     file, _ = split_target(loaded.file)
     shown = loaded.show(derived=planned.derived)

@@ -6,10 +6,11 @@ import asyncio
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from remuda.backends.registry import environment
+from remuda.backends.registry import backends, environment
 from remuda.backends.slurm.commands import own_options
 from remuda.base.errors import BackendUnreachable, RemudaError
 from remuda.look import caller
@@ -19,7 +20,7 @@ from remuda.specs.reading.load import read_defaults, read_settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
-    from remuda.backends.base import Cluster
+    from remuda.backends.base import Backend, Cluster
     from remuda.backends.slurm.backend import SlurmBackend
     from remuda.base.disk.paths import StatePaths
     from remuda.plan.context import Context
@@ -71,6 +72,11 @@ class Looked:
         if found is None:
             found = self.surroundings[gpus] = caller.context(self.paths, gpus=gpus)
         return found
+
+    @cached_property
+    def backends(self) -> Mapping[str, Backend]:
+        """Every backend; raises `InputError` where a setting of one cannot be read."""
+        return backends(self.paths)
 
     def cluster(self) -> Cluster:
         """What there is to run on.

@@ -26,13 +26,14 @@ from remuda.plan.compile import Finding, accept, refuse_secrets, secret_folder
 from remuda.plan.model import Secret
 from remuda.plan.placing.place import asked_partitions
 from remuda.specs.backend import is_of_fleet
-from remuda.specs.places import is_here
+from remuda.specs.places import NO_MACHINE, is_here
 from remuda.specs.reading.document import Problem, fail
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from remuda.base.disk.paths import StatePaths
+    from remuda.look.kinds import Compiler
     from remuda.plan.compile import Draft, Plan
     from remuda.plan.model import Group, Workload
 
@@ -76,12 +77,12 @@ def plan_together(name: str, documents: Sequence[Any], facts: Looked, uid: str =
     return accepted
 
 
-def compiled(name: str, document: Any, facts: Looked) -> Plan:
-    """The plan of a document before it is accepted; see `plan`."""
+def compiled(name: str, document: Any, facts: Looked, make: Compiler | None = None) -> Plan:
+    """The plan of a document before it is accepted, as its kind makes it, or `make`; see `plan`."""
     kind = kind_named(name)
     spec = getattr(document, "spec", None)
     try:
-        made = kind.compile(document, facts.context(gpus=spec is not None and kind.needs_gpus(spec)), facts)
+        made = (make or kind.compile)(document, facts.context(gpus=spec is not None and kind.needs_gpus(spec)), facts)
         refuse_secrets(made.workload)
         return made
     except InputError as error:
@@ -110,7 +111,7 @@ def _check_rendering(plans: Sequence[Plan], facts: Looked) -> None:
             continue
         seen.add(shape)
         try:
-            rendering.calls([one.workload], facts.paths)
+            rendering.calls([one.workload], facts)
         except InputError as error:
             raise _located(one.draft, error) from error
 
@@ -129,7 +130,9 @@ def findings(one: Plan, facts: Looked, when: int) -> list[Finding]:
     Raises:
         BackendUnreachable: a cluster that must be asked before it is sent does not answer; for `preflight` a finding.
     """
-    found = [*_fleet(one, facts)] if when >= SENT else []
+    found: list[Finding] = []
+    if when >= SENT and (none := [*_fleet(one, facts)]):
+        return none
     for check in kind_of(one).checks(when):
         try:
             found += check(one, facts)
@@ -148,6 +151,8 @@ def _fleet(one: Plan, facts: Looked) -> Iterable[Finding]:
     said = one.draft.loaded.resolved.data.get("backend") if one.draft is not None else None
     if is_of_fleet(said) and not facts.paths.fleet_environment.exists():
         yield Finding(("backend",), "this host has no fleet", hint="start one: remuda host start --port 8090")
+    elif is_of_fleet(said) and facts.context(gpus=False).is_alone:
+        yield Finding(("backend",), NO_MACHINE[0], hint=NO_MACHINE[1])
 
 
 def problem(draft: Draft[Any] | None, finding: Finding) -> Problem:
@@ -227,7 +232,7 @@ def answered(
         if (record := kind_of(one).record) is not None:
             files.update(record(one, facts, write))
     found = [_handed(one, facts, is_sent=not dry_run and refused is None) for one in plans]
-    tasks = rendering.shown([one.workload for one in plans], facts.paths) if dry_run else ()
+    tasks = rendering.shown([one.workload for one in plans], facts) if dry_run else ()
     return {
         "notes": notes, "findings": [problem.text for problem in problems], "refused": refused, "said": "",
         "files": files, "plans": found, "tasks": [

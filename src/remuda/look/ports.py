@@ -13,7 +13,8 @@ import os
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from remuda.base.disk.files import is_locked, write_atomic
+from remuda.base.disk.files import write_atomic
+from remuda.base.disk.locks import is_held
 from remuda.base.errors import Conflict
 from remuda.node.child.ports import UnsafeDirectory, is_free, lock_folder, owner_file, promised_to
 from remuda.supervise.groups import rules
@@ -152,4 +153,4 @@ def choose_port(listen: Listen, used: Mapping[int, str], host: str, reserved: Re
 
 
 def _is_free(port: int, host: str, locks: Path) -> bool:
-    return not is_locked(locks / f"{port}.lock") and is_free(host, port, reuse=True)
+    return not is_held(locks / f"{port}.lock") and is_free(host, port, reuse=True)

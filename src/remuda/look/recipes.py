@@ -10,6 +10,7 @@ from remuda.base.disk.paths import state_paths
 from remuda.base.errors import InputError
 from remuda.specs.reading.document import parse
 from remuda.specs.reading.load import assignment, read_document
+from remuda.specs.reading.shapes import holds_recipes
 from remuda.specs.recipe import cluster as clusters
 from remuda.specs.recipe.load import Recipe, build, split_target
 
@@ -48,7 +49,9 @@ def resolve(
     overrides = [_structured(assignment(text)) for text in settings]
     path, selector = split_target(target)
     cluster = clusters.read(file, notes)
-    return build(read_document(path), selector, overrides, unset, cluster=cluster, backend=backend, sweep=sweep)
+    return build(
+        read_document(path, holds_recipes), selector, overrides, unset, cluster=cluster, backend=backend, sweep=sweep
+    )
 
 
 def _structured(override: Override) -> Override:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from remuda.backends.base import Rendered, Request, TaskKey, make_token
-from remuda.backends.registry import backends
 from remuda.base.errors import InputError
 from remuda.base.secrets import MASK, looks_secret
 from remuda.look.allocate import with_devices
@@ -16,7 +15,6 @@ from remuda.look.facts import apart
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from remuda.base.disk.paths import StatePaths
     from remuda.look.facts import Looked
     from remuda.plan.compile import Finding, Plan
     from remuda.plan.model import Workload
@@ -25,13 +23,13 @@ _UNDER: Final = ("backend", "resources")
 """Parts of a document that have fields of what runs somewhere."""
 
 
-def calls(workloads: Sequence[Workload], paths: StatePaths) -> dict[str, Sequence[Rendered]]:
+def calls(workloads: Sequence[Workload], facts: Looked) -> dict[str, Sequence[Rendered]]:
     """Backend -> calls for the first attempt of every task that may begin; those that one call starts are one.
 
     Raises:
         InputError: a backend cannot be asked for it.
     """
-    known = backends(paths)
+    known = facts.backends
     rendered: dict[str, list[Rendered]] = {}
     for workload in workloads:
         placed = with_devices(workload, {}) if workload.is_here else workload
@@ -56,11 +54,11 @@ def shape_of(plan: Plan) -> str:
     return said + place
 
 
-def shown(workloads: Sequence[Workload], paths: StatePaths) -> list[Rendered]:
+def shown(workloads: Sequence[Workload], facts: Looked) -> list[Rendered]:
     """The same for eyes and programs: values of variables whose names look secret are masked."""
     groups = [group for workload in workloads for group in workload.groups]
     hidden = {value for group in groups for name, value in group.command.env.items() if value and looks_secret(name)}
-    return [_masked(call, hidden) for some in calls(workloads, paths).values() for call in some]
+    return [_masked(call, hidden) for some in calls(workloads, facts).values() for call in some]
 
 
 def _masked(item: Rendered, hidden: set[str]) -> Rendered:
@@ -85,12 +83,12 @@ def ask_backends(plan: Plan, facts: Looked) -> Iterator[Finding]:
         InputError: one of them refuses it; `where` is the field that it speaks of.
         BackendUnreachable: one must answer before, and does not.
     """
-    known, shape = backends(facts.paths), shape_of(plan)
+    shape = shape_of(plan)
     if shape in facts.taken:
         return iter(())
-    for name, some in calls([plan.workload], facts.paths).items():
+    for name, some in calls([plan.workload], facts).items():
         try:
-            apart(known[name].check(some))
+            apart(facts.backends[name].check(some))
         except InputError as error:
             under = next((part for part in _UNDER if hasattr(getattr(plan.spec, part, None), error.where)), "")
             if not under:

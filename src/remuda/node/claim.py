@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from remuda.node import private
 from remuda.wire.process import identify
 
 if TYPE_CHECKING:
@@ -65,9 +66,7 @@ def _make_newest(run_dir: Path, start: int) -> None:
         (run_dir / CLAIM).replace(old)
     if (run_dir / EXIT).exists():
         (run_dir / EXIT).replace(run_dir / f"exit-r{before}.json")
-    draft = run_dir / f".{CLAIM}.{os.uname().nodename}.{os.getpid()}"
-    _write(draft, identify(os.getpid()).to_json() + "\n", os.O_CREAT | os.O_TRUNC)
-    draft.replace(run_dir / CLAIM)
+    private.write_whole(run_dir / CLAIM, identify(os.getpid()).to_json() + "\n", sync=True)
     sync_directory(run_dir)
 
 

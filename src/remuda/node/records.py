@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,14 +89,8 @@ class Records:
             return 0
 
     def _replace(self, name: str, text: str, *, sync: bool) -> bool:
-        draft = self._dir / f".{name}.draft"
         try:
-            with private.open_new(draft) as file:
-                file.write(text)
-                file.flush()
-                if sync:
-                    os.fsync(file.fileno())
-            draft.replace(self._dir / name)
+            private.write_whole(self._dir / name, text, sync=sync)
             if sync:
                 sync_directory(self._dir)
         except OSError:

@@ -20,7 +20,16 @@ from remuda.base.errors import InputError
 ROOMS = ("node", "wire", "policy")
 BINDING = "pynvml.py"
 """What nodes ask their GPUs with."""
-_MAIN = "import sys\nfrom remuda.node.program import main\nsys.exit(main(sys.argv[1:]))\n"
+_MAIN = """\
+import signal
+import sys
+
+if sys.argv[1:2] == ["child"]:  # as the first process of a pod it is never told of what comes before it has a handler
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+from remuda.node.program import main
+
+sys.exit(main(sys.argv[1:]))
+"""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _PLAIN = 2
 """The last format of compiled code without references."""

@@ -21,7 +21,8 @@ class Context:
         env: variables that tasks see of the command's environment.
         gpus: ids of the GPUs of this machine that it may use.
         cpus: of this machine.
-        has_sbatch: a Slurm cluster can be asked from here.
+        has_sbatch: a Slurm cluster with machines can be asked from here.
+        is_alone: this machine is the head of a fleet that no other has joined yet.
     """
 
     cwd: str = ""
@@ -32,6 +33,7 @@ class Context:
     gpus: tuple[str, ...] = ()
     cpus: int = 1
     has_sbatch: bool = False
+    is_alone: bool = False
 
     def run_dir(self, name: str) -> str:
         """Absolute directory for everything that a workload writes."""

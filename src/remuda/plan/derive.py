@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +12,15 @@ from remuda.plan.engines import engine_of
 from remuda.plan.placing.placement import PlacementOptions, ReplicaLayout, place_cluster, place_local
 from remuda.plan.watch import replacing
 from remuda.specs.backend import LocalBackend, PodBackend, SlurmBackend
+from remuda.specs.places import fronts_here
 from remuda.wire.fields import alike
 
 if TYPE_CHECKING:
     from remuda.specs.swarm import SwarmSpec
 
 ENDPOINT_PORT = 9000
-POD_GPUS = 1
-"""GPUs of a replica on Kubernetes, when nothing is said."""
+EACH = 1
+"""GPUs of a replica where machines are unlike each other, as on Kubernetes and in a fleet, when nothing is said."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ def derive(spec: SwarmSpec, facts: Context) -> Derived:
     if isinstance(spec.backend, PodBackend):  # the cluster places pods, and nothing of this machine is in them
         for name in ("replicas_per_node", "nodes", "cpus_per_task", "cwd"):
             fill.pop(name)
+    if fronts_here(spec.backend.type):
         fill["gpus_per_replica"] = (placed.gpus_per_replica, "backend.type")
     whole = {name: fill.pop(name)[0] for name in ("router", "watchdog", "backend")}
     return Derived(_filled(spec, "", fill, reasons).model_copy(update=whole), reasons)
@@ -70,8 +72,10 @@ def layout(spec: SwarmSpec, facts: Context) -> ReplicaLayout:
         InputError: what was said does not fit together.
     """
     asked = PlacementOptions(**alike(PlacementOptions, spec))
+    if fronts_here(spec.backend.type) and asked.gpus_per_replica is None:
+        asked = replace(asked, gpus_per_replica=EACH)
     if isinstance(spec.backend, PodBackend):
-        return ReplicaLayout(POD_GPUS if spec.gpus_per_replica is None else spec.gpus_per_replica, 1, None, 0)
+        return ReplicaLayout(asked.gpus_per_replica or 0, 1, None, 0)
     if not isinstance(spec.backend, LocalBackend):
         return place_cluster(asked)
     allowed = spec.backend.gpus

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 CONFIG: Final = "config"
 """Label of what has an endpoint: the fingerprint of what serves there."""
-_PLACES: Final = (
+_PLACES: Final = tuple(tuple(path.split(".")) for path in (
     "name", "home_directory", "log_level", "watchdog.log_level", "wait_endpoint_s", "idle_timeout", "api_key", "port",
     "benchmark", "identity", "frontend.host", "frontend.port", "backend.account", "backend.partition", "backend.qos",
     "backend.frontend_partition", "backend.time_limit", "backend.mail_user", "backend.exclude_nodes",
     "backend.log_directory", "backend.endpoint", "backend.job", "backend.kubeconfig", "backend.context",
     "backend.namespace", "backend.service_account", "backend.image_pull_secrets", "backend.ttl",
-)  # fmt: skip
+))  # fmt: skip
 """What a document says of where something runs, for how long, under which name, and who asks it."""
 _DIRECTIVES: Final = frozenset({
     "account", "A", "partition", "p", "qos", "q", "time", "t", "job-name", "J", "output", "o", "error", "e", "comment",
@@ -65,16 +65,15 @@ def config_of(workload: Workload, spec: BaseModel, model: str, facts: PlanFacts)
     return fingerprint(spec.model_dump(mode="json"), stamps)
 
 
-def fingerprint(spec: Mapping[str, Any], stamps: Mapping[str, Any]) -> str:
+def fingerprint(said: dict[str, Any], stamps: Mapping[str, Any]) -> str:
     """A fingerprint of what is served and how: of all that a document says, but for where, for how long, and for whom.
 
     Args:
-        spec: document without gaps, as plain data.
+        said: document without gaps, as plain data; it is used up.
         stamps: by path, what tells the model, images and programs of today from those that lie there tomorrow.
     """
-    said = json.loads(json.dumps(spec))
-    for path in (*_PLACES, *(() if said.get("engine") == "command" else ("cwd",))):
-        _drop(said, tuple(path.split(".")))
+    for path in (*_PLACES, *(() if said.get("engine") == "command" else (("cwd",),))):
+        _drop(said, path)
     backend = said.get("backend")
     options = backend.get("sbatch_directives") if isinstance(backend, dict) else None
     for name in [*(options or ())]:

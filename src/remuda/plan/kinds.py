@@ -43,6 +43,8 @@ class KindTraits:
     """Where its task has failed, nothing is left that would go on holding nodes, GPUs and ports."""
     is_its_task: bool = False
     """It is shown to be what its only task is, in a view and in files of its own."""
+    has_parts: bool = False
+    """What runs of it goes on though other tasks of it have ended, well or not."""
     has_settings: bool = False
     """Some values of its document can be changed while it is up."""
     has_outcome: bool = False
@@ -64,5 +66,5 @@ _KINDS: Final = {
         is_always_new=True, is_restarted_whole=True, is_followed=True, needs_all=True, after_time="FAILED"
     ),
     Kind.JOB: KindTraits(name_flag="--job-id", is_followed=True, has_one_task=True, has_outcome=True),
-    Kind.RECORDING: KindTraits(has_one_task=True),
+    Kind.RECORDING: KindTraits(has_one_task=True, has_parts=True),
 }  # fmt: skip

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from remuda.plan.kinds import Kind
-from remuda.specs.places import is_here
+from remuda.specs.places import in_images, is_here
 from remuda.wire.child import (
     ADDRESS,
     CONTAINER_MARK,
@@ -452,6 +452,11 @@ class Workload(Frozen):
         return bool(self.groups[0].indices)
 
     @property
+    def has_parts(self) -> bool:
+        """Whether what runs of it goes on though other tasks of it have ended, well or not."""
+        return self.is_array or self.kind.traits.has_parts
+
+    @property
     def is_its_task(self) -> bool:
         """Whether it is shown to be what its only task is."""
         return self.kind.traits.is_its_task and not self.is_array
@@ -465,6 +470,13 @@ class Workload(Frozen):
     def is_here(self) -> bool:
         """Whether its tasks are processes of the host's machine."""
         return is_here(self.backend)
+
+    @property
+    def is_asked_here(self) -> bool:
+        """Whether what asks its servers, router and drivers, is on the host's machine, wherever they are."""
+        router = self.endpoint.router if self.endpoint is not None else ""
+        has_router = any(is_here(group.backend) for group in self.groups if group.name == router)
+        return self.is_here or in_images(self.backend) or has_router
 
     def group(self, name: str) -> Group:
         """The group of that name.

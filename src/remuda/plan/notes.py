@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from remuda.base.secrets import looks_secret
 from remuda.plan.engines import engine_of
-from remuda.plan.placing.cluster import pod_notes, slurm_notes
+from remuda.plan.placing.cluster import slurm_notes
 
 if TYPE_CHECKING:
     from remuda.specs.swarm import SwarmSpec
@@ -34,4 +34,4 @@ def notes(spec: SwarmSpec, python: str = "python") -> tuple[str, ...]:
         said.append(f"env {names} looks secret and is stored as written: secret_env takes {{file: …}} or {{env: …}}")
     if not spec.watchdog.enabled:
         said.append("the watchdog is off: replicas count as ready as soon as they run, and are not restarted")
-    return (*said, *slurm_notes(spec), *pod_notes(spec))
+    return (*said, *slurm_notes(spec))

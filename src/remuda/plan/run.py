@@ -30,7 +30,7 @@ from remuda.plan.model import (
 from remuda.plan.placing.place import KubernetesPlace, SlurmPlace
 from remuda.specs.arrays import parse_array
 from remuda.specs.kubernetes import KubernetesFields
-from remuda.specs.places import in_images, is_here
+from remuda.specs.places import NO_MACHINE, in_images, is_here
 from remuda.specs.reading.sbatch import refuse
 from remuda.specs.reading.sbatch_options import BUILT_IN, options_of
 from remuda.wire.fields import alike
@@ -105,7 +105,8 @@ def compile_run(draft: Draft[RunSpec], context: Context, facts: PlanFacts) -> Pl
     if in_images(backend):
         workload = carried(workload, spec, draft.text)
     workload = workload.model_copy(update={"files": {copy_of(context, draft.name, draft.script): draft.text}})
-    return Plan(workload, spec, (*head.notes, *notes_of(spec, backend, head.options), *notes), draft)
+    alone = (f"it runs on this machine: {': '.join(NO_MACHINE)}",) if context.is_alone and spec.backend is None else ()
+    return Plan(workload, spec, (*alone, *head.notes, *notes_of(spec, backend, head.options), *notes), draft)
 
 
 def asked_pools(spec: RunSpec, backend: str, facts: PlanFacts) -> tuple[tuple[Pool, ...], tuple[str, ...]]:

@@ -32,6 +32,7 @@ from remuda.plan.placing.cluster import (
     engine_python,
     model_needs,
     of_nginx,
+    pod_notes,
     replica_resources,
     router_resources,
     slurm_place,
@@ -42,7 +43,7 @@ from remuda.plan.relay import EVERYWHERE, LOOPBACK, RELAY, relay_group
 from remuda.plan.run import kubernetes_place
 from remuda.plan.watch import silence_s, watched
 from remuda.specs.backend import LocalBackend, PodBackend, SlurmBackend
-from remuda.specs.places import in_images
+from remuda.specs.places import fronts_here, in_images, planned_as
 
 if TYPE_CHECKING:
     from remuda.plan.compile import Draft, PlanFacts
@@ -84,7 +85,8 @@ def compile_swarm(draft: Draft[SwarmSpec], context: Context, facts: PlanFacts) -
         "labels": {**workload.labels, CONFIG: config_of(workload, spec, model, facts)},
         "place": place, "digest": digest(said, cwd=context.cwd, name=draft.name, port=port),
     })  # fmt: skip
-    return Plan(workload, spec, notes(spec, engine_python(spec, context.python)), draft, reasons)
+    said_of = (*notes(spec, engine_python(spec, context.python)), *pod_notes(draft.loaded))
+    return Plan(workload, spec, said_of, draft, reasons)
 
 
 def _share_of_cpus(spec: SwarmSpec, partition: str, facts: PlanFacts) -> int:
@@ -143,7 +145,7 @@ def plan_swarm(spec: SwarmSpec, context: Context, *, name: str, spec_file: str =
         name=name,
         kind=Kind.SWARM,
         uid=UID,
-        backend=spec.backend.type,
+        backend=planned_as(spec.backend.type),
         place=_place(spec, context),
         groups=with_succession(spec, groups),
         lifetime_s=spec.lifetime,
@@ -175,7 +177,7 @@ def _router(spec: SwarmSpec, front: FrontPlan, keys: str, python: str) -> Group 
     )
     with located("router.policy"):
         group = router_group(spec.router.type, settings)
-    is_beside = isinstance(spec.backend, PodBackend)
+    is_beside = fronts_here(spec.backend.type)
     return group.model_copy(update={
         "listen": front.listen, "resources": front.resources, "pools": front.pools,
         "silence_s": 0.0 if is_beside else silence_s(spec), "backend": "local" if is_beside else "",
@@ -303,7 +305,8 @@ def plan_front(spec: SwarmSpec, router: str = ROUTER) -> FrontPlan:
     elif isinstance(backend, PodBackend):
         host, relay = backend.endpoint.host, RELAY
     else:
-        host, relay = (EVERYWHERE if spec.api_key else LOOPBACK[0]), RELAY
+        host = EVERYWHERE if spec.api_key else LOOPBACK[0]
+        relay = "" if router and fronts_here(backend.type) else RELAY
     endpoint = Endpoint(
         host=host,
         port=port,
@@ -314,13 +317,12 @@ def plan_front(spec: SwarmSpec, router: str = ROUTER) -> FrontPlan:
         api_key=secret(spec.api_key) if spec.api_key else None,
         relay=relay,
     )
-    if isinstance(backend, SlurmBackend):
+    address = Listen(port=port, fixed=fixed, public=host not in LOOPBACK)
+    if isinstance(backend, SlurmBackend) and relay:
         # Whoever else is on that node may have the port already, so it is where the search begins.
-        address = Listen(port=port, fixed=fixed, public=host not in LOOPBACK)
         name = backend.endpoint.partition
         pools = (Pool(name=name, place={"partition": name, "node_list": ""}),) if name else ()
         return FrontPlan(endpoint, Listen(port=port, public=True), router_resources(backend), pools, address)
-    address = Listen(port=port, fixed=fixed, public=host not in LOOPBACK)
     if isinstance(backend, PodBackend):
         return FrontPlan(endpoint, Listen(), relay=address)
     return FrontPlan(endpoint, address)

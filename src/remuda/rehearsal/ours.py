@@ -177,11 +177,11 @@ class _OurRun:
         nodes = list(self._nodes)
         for node in self.world.away(now):
             nodes[node] = replace(nodes[node], state="down", usable=False)
-        found = ledger.exclusions(
+        found = ledger.judge(
             self.evidence, now, cluster=self.scenario.workload.backend, candidates=nodes, pools=(),
             needed=self.scenario.job.nodes, policy=self.group.nodes,
         )  # fmt: skip
-        return frozenset(int(one.node[1:]) for one in found)
+        return frozenset(int(one.node[1:]) for one in found.excluded)
 
     def _running(self, taken: Taken, fate: Interruption, now: float) -> None:
         task = self.tasks[self.key]

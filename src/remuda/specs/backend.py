@@ -22,6 +22,8 @@ def is_of_fleet(backend: object) -> bool:
 def of_fleet(data: Any) -> Any:
     """What a document says of a fleet, in the words of Slurm: one partition, and nobody to charge.
 
+    What has a section for its backend keeps the word there: its router is on the head's machine.
+
     Raises:
         PydanticCustomError: it names another partition.
     """
@@ -29,11 +31,14 @@ def of_fleet(data: Any) -> Any:
     if not isinstance(data, dict) or not traits(str(data.get(at))).planned_as:
         return data
     name, value = ("partition", FLEET) if at == "type" else ("partitions", (FLEET,))
-    said = data.get(name) or FLEET
-    if said != FLEET and [*said] != [FLEET]:
-        raise contradiction(name, f"all nodes of a fleet are in its one partition, `{FLEET}`", "leave it out")
+    for key in (name, "frontend_partition"):
+        said = data.get(key) or FLEET
+        if said != FLEET and [*said] != [FLEET]:
+            raise contradiction(key, f"all nodes of a fleet are in its one partition, `{FLEET}`", "leave it out")
     kept = {key: one for key, one in data.items() if key not in ("account", "qos")}
-    return {**kept, at: planned_as(str(data[at])), name: value, **({"account": "", "qos": ""} if at == "type" else {})}
+    if at == "type":
+        return {**kept, name: value, "account": "", "qos": ""}
+    return {**kept, at: planned_as(str(data[at])), name: value}
 
 
 class LocalEndpoint(Strict):

@@ -12,6 +12,7 @@ from remuda.specs.strict import Json, Seconds, SecretSource, Strict, Text, Texts
 
 _BOUNDED = ("ttft", "tpot", "e2e")
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+MOST_REPEATS: Final = 100
 
 
 def _as_list(value: object) -> object:
@@ -181,7 +182,7 @@ class BenchmarkSpec(QuestionFields):
     """Per-request targets; goodput counts requests that meet them: `ttft=500ms,tpot=30ms`."""
     validity: dict[str, Json] = Field(default_factory=dict)
     """Thresholds of validity rules: `V12.window: 5s`."""
-    repeats: int = Field(default=1, ge=1, le=100)
+    repeats: int = Field(default=1, ge=1, le=MOST_REPEATS)
     """Repetitions per point."""
     meta: dict[str, Text] = Field(default_factory=dict)
     """Metadata to store with the points."""

@@ -338,6 +338,8 @@ class DeployedBenchmark(QuestionFields):
     """Warm-up requests, as a multiple of those in flight."""
     use_chat_template: bool = True
     """false: the completions API is asked."""
+    validity: dict[str, Json] = Field(default_factory=dict)
+    """Thresholds of validity rules: `V12.window: 5s`."""
     command: Words = ()
     """Command of `custom`. SRT_* variables give it the endpoint."""
     container: Text | None = None

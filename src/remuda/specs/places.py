@@ -22,13 +22,17 @@ class BackendTraits:
     """The command that ends one by hand; its id follows."""
     planned_as: str = ""
     """The backend that its documents are planned for, where that is another."""
+    fronts_here: bool = False
+    """Tasks are elsewhere, and what stands before servers, and drivers, are processes of the host's machine."""
 
 
 BACKENDS: Final = {
     "local": BackendTraits(is_here=True, unit="pid", kill="kill"),
     "slurm": BackendTraits(kill="scancel"),
-    "fleet": BackendTraits(kill="scancel", planned_as="slurm"),
-    "kubernetes": BackendTraits(in_images=True, unit="Job", variable="KUBECONFIG", kill="kubectl delete job"),
+    "fleet": BackendTraits(kill="scancel", planned_as="slurm", fronts_here=True),
+    "kubernetes": BackendTraits(
+        in_images=True, unit="Job", variable="KUBECONFIG", kill="kubectl delete job", fronts_here=True
+    ),
 }
 
 
@@ -39,6 +43,8 @@ def traits(backend: str) -> BackendTraits:
 
 FLEET: Final = "fleet"
 """Partition of all nodes of a fleet."""
+NO_MACHINE: Final = ("no machine has joined yet", "`remuda host token` prints the line for them")
+"""Of a fleet without nodes: what is so, and what to do."""
 
 
 def planned_as(backend: str) -> str:
@@ -49,6 +55,11 @@ def planned_as(backend: str) -> str:
 def in_images(backend: str) -> bool:
     """Whether tasks of a backend run in images, on files of their own."""
     return traits(backend).in_images
+
+
+def fronts_here(backend: str) -> bool:
+    """Whether routers and drivers of what a document asks there run on the host's machine, and servers do not."""
+    return traits(backend).fronts_here
 
 
 def is_here(backend: str) -> bool:

@@ -121,5 +121,6 @@ class ServiceFields(Strict):
     def _own_first(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Whoever reads a document meets what it is before how it is kept."""
         data: dict[str, Any] = serialise(self)
-        own = {name: value for name, value in data.items() if name not in ServiceFields.model_fields}
+        shared = ServiceFields.model_fields
+        own = {name: value for name, value in data.items() if name not in shared}
         return {**own, **data}

@@ -63,8 +63,8 @@ class SwarmSpec(ServiceFields):
         default=None,
         ge=0,
         json_schema_extra={
-            "derived": "`4`, or what `replicas_per_node` leaves for each; on `kubernetes` 1; on `local` 4, 2, 1 or "
-            "0: as many as there are for each"
+            "derived": "`4`, or what `replicas_per_node` leaves for each; on `kubernetes` and `fleet` 1; on `local` 4, "
+            "2, 1 or 0: as many as there are for each"
         },
     )
     """GPUs of each replica, also its tensor-parallel size. 0 runs on CPUs."""
@@ -117,8 +117,8 @@ class SwarmSpec(ServiceFields):
     router: Router = Router()
     """Router before the replicas. One word is its type."""
     backend: Backend = LocalBackend()
-    """Backend to run on: `type: local`, `slurm`, `kubernetes` or `lepton`, with the fields of each. One word is its
-    type."""
+    """Backend to run on: `type: local`, `slurm`, `fleet`, `kubernetes` or `lepton`, with the fields of each; those of
+    `fleet` are Slurm's. One word is its type."""
 
     @model_validator(mode="before")
     @classmethod

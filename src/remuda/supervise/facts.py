@@ -62,13 +62,8 @@ def refused(task: Task, group: Group, reason: str, now: float, *, permanent: boo
     return replace(waiting, not_before=now + short_wait_s(waiting, group))
 
 
-def unanswered(task: Task, reason: str, now: float) -> Task:
-    """Nobody knows whether the backend took the submission: stay, and ask again under the same token."""
-    return replace(task, not_before=now + _AGAIN_S, reason=f"{UNANSWERED}{reason}")
-
-
 def put_off(task: Task, reason: str, now: float) -> Task:
-    """It cannot be submitted now: stay, and try again."""
+    """It cannot be submitted now, or nobody knows whether it was: stay, and ask again under the same token."""
     return replace(task, not_before=now + _AGAIN_S, reason=reason)
 
 
@@ -274,10 +269,13 @@ def loaded(task: Task, metrics: Mapping[str, float], now: float) -> Task:
 def _is_newer(task: Task, report: Report) -> bool:
     if report.seq > task.seq:
         return True
-    # A requeued allocation may count from the beginning again: the first report since it began anew is taken.
-    if not task.requeues or report.seq >= task.seq or task.last_seen >= task.started_at:
+    # A requeued allocation may count from the beginning again: the first report since it began anew is taken, also one
+    # that comes before its backend was seen to run it.
+    if not task.requeues:
         return False
-    return report.start >= task.requeues if report.start >= 0 else task.started_at <= report.at
+    if report.start < 0:  # nobody counts its starts; what is late was written before what was heard last
+        return report.at > task.last_seen
+    return report.start >= task.requeues and (not task.started_at or task.last_seen < task.started_at)
 
 
 def _by_state(task: Task, report: Report, now: float) -> Task:

@@ -23,7 +23,7 @@ from remuda.supervise.failures.recordings import Findings
 from remuda.supervise.groups import addresses, together
 from remuda.supervise.model import LIVE, RUNNING, Allocation, Phase, Task, Want
 from remuda.supervise.reconciler import Moment, Reconciler, within
-from remuda.supervise.state import Journal, State, text_of
+from remuda.supervise.state import State, text_of
 from remuda.supervise.submit import Submitter
 from remuda.wire.child import BEAT_S
 from remuda.wire.report import without_log
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from remuda.base.clock import Clock
     from remuda.plan.model import Group
+    from remuda.supervise.records import StoreJournal
     from remuda.wire.report import Report
 
 _LOG = logging.getLogger("remuda.supervise")
@@ -52,7 +53,7 @@ class Supervisor:
 
     def __init__(
         self,
-        journal: Journal,
+        journal: StoreJournal,
         backends: Mapping[str, Backend],
         clock: Clock,
         after: Sequence[Reconciler[Any, Any]] = (),
@@ -77,9 +78,7 @@ class Supervisor:
         self._time = Timekeeper(self._state, self._hearing)
         # Allocations that are to end and did not hear of it yet: asked kindly before they are killed. Those that an
         # earlier host wanted to end may have heard; they are asked again.
-        self._unasked = {
-            task.token for tasks in self.all.values() for task in tasks.values() if task.phase is Phase.STOPPING
-        }
+        self._unasked = {task.token for task in self._state.every() if task.phase is Phase.STOPPING}
         self._wake = asyncio.Event()
 
     # What other tasks of the host call
@@ -171,7 +170,7 @@ class Supervisor:
 
     def _look_pause_s(self) -> float:
         """Seconds until a backend is to be asked how its allocations are."""
-        busy = {task.backend for tasks in self.all.values() for task in tasks.values() if task.phase in LIVE}
+        busy = {task.backend for task in self._state.every() if task.phase in LIVE}
         return min((self._look_due_s(name) for name in busy if name in self.backends), default=30.0)
 
     def _look_due_s(self, name: str) -> float:
@@ -188,10 +187,9 @@ class Supervisor:
 
     async def _observe(self, changes: Changes) -> None:
         handles: dict[str, list[Handle]] = defaultdict(list)
-        for tasks in self.all.values():
-            for task in tasks.values():
-                if task.phase in LIVE and task.phase is not Phase.SUBMITTING:
-                    handles[task.backend].append(Handle(task.token, task.native))
+        for task in self._state.every():
+            if task.phase in LIVE and task.phase is not Phase.SUBMITTING:
+                handles[task.backend].append(Handle(task.token, task.native))
         for name in self.backends:
             if self._look_due_s(name) > _EARLY_S:
                 continue
@@ -199,9 +197,7 @@ class Supervisor:
             self._looked_at[name] = self.clock.now()
             self._look_next.discard(name)
             answers = await self._ask(name, handles[name]) if name in handles else {}
-            by_token = {
-                task.token: task for tasks in self.all.values() for task in tasks.values() if task.backend == name
-            }
+            by_token = {task.token: task for task in self._state.every() if task.backend == name}
             for token, seen in answers.items():
                 asked = by_token.get(token)
                 known = self._state.current(asked) if asked is not None else None
@@ -249,7 +245,7 @@ class Supervisor:
         loads, self._loads = self._loads, {}
         if not inbox and not loads:
             return
-        by_token = {task.token: task.key for tasks in self.all.values() for task in tasks.values() if task.token}
+        by_token = {task.token: task.key for task in self._state.every() if task.token}
         now = self.clock.now()
         for report in inbox:
             key = by_token.get(report.token)
@@ -349,12 +345,8 @@ class Supervisor:
         """Ask those kindly that did not hear of it yet; returns the tokens of those that now did."""
         if not self._unasked:
             return set()
-        stopping = [
-            task
-            for tasks in self.all.values()
-            for task in tasks.values()
-            if task.phase is Phase.STOPPING and task.token in self._unasked
-        ]
+        every = self._state.every()
+        stopping = [task for task in every if task.phase is Phase.STOPPING and task.token in self._unasked]
         heard = await asyncio.gather(*(self._cancel(Cancel(task), changes) for task in stopping))
         asked = {task.token for task, did_hear in zip(stopping, heard, strict=True) if did_hear}
         self._look_next |= {task.backend for task in stopping if task.token in asked}
@@ -382,14 +374,14 @@ class Supervisor:
 
     def _say_why_not(self, task: Task, error: RemudaError, changes: Changes) -> None:
         """So that `status` tells why something does not end."""
-        current = (self.all.get(task.key.workload) or {}).get(task.key)
-        if current is not None and current.token == task.token and current.phase is Phase.STOPPING:
+        current = self._state.current(task)
+        if current is not None and current.phase is Phase.STOPPING:
             self._state.put(changes, current, replace(current, reason=f"cannot be ended now: {error}"))
 
     def _give_grace(self, task: Task, changes: Changes) -> None:
         """What was asked late is killed late."""
-        current = (self.all.get(task.key.workload) or {}).get(task.key)
-        if current is None or current.token != task.token or current.phase is not Phase.STOPPING:
+        current = self._state.current(task)
+        if current is None or current.phase is not Phase.STOPPING:
             return
         grace = self.wants[task.key.workload].workload.group(task.key.group).kill_grace_s
         kill_at = self.clock.now() + grace + KILL_AGAIN_S

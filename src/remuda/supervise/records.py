@@ -15,7 +15,6 @@ from remuda.base.errors import Unavailable, Unwritable
 from remuda.plan.model import Workload
 from remuda.store.rows import AllocationRow, Evidence, StoryLine, TaskRow, WorkloadRow
 from remuda.store.timeshift import move_times
-from remuda.supervise.failures.ledger import BAN
 from remuda.supervise.model import Allocation, Cause, Phase, Task, Want
 from remuda.wire.fields import alike
 
@@ -132,18 +131,6 @@ class StoreJournal:
     def evidence(self, now: float) -> list[Evidence]:
         """Evidence against nodes that has not expired, oldest first."""
         return self.store.evidence(now)
-
-    def history(self, node: str, *, cluster: str | None = None) -> list[Evidence]:
-        """What was ever held against a node and is still remembered, oldest first."""
-        return self.store.node_history(node, cluster=cluster)
-
-    def unban(self, node: str, *, cluster: str, now: float) -> int:
-        """End all bans of a node; they stay in its history. Returns how many there were.
-
-        Raises:
-            Fenced: another host holds the lease.
-        """
-        return self.store.end_evidence(self.fence, node, cluster=cluster, kind=BAN, now=now)
 
     def begin(self, rows: Sequence[WorkloadRow], lines: Sequence[StoryLine], replaced: Sequence[str] = ()) -> None:
         """Record new workloads with the first lines of their stories in place of `replaced` ones, all or none.

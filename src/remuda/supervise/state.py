@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from remuda.base.errors import Fenced, RemudaError, Unwritable
 from remuda.store.rows import StoryLine
@@ -12,60 +12,21 @@ from remuda.supervise.changes import Changes
 from remuda.supervise.shifted import believed, believed_want
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from remuda.backends.base import Backend, TaskKey
     from remuda.base.clock import Clock
     from remuda.plan.model import Group
-    from remuda.store.rows import Evidence
-    from remuda.supervise.model import Allocation, Task, Want
+    from remuda.supervise.model import Task, Want
+    from remuda.supervise.records import StoreJournal
 
 _LOG = logging.getLogger("remuda.supervise")
-
-
-class Journal(Protocol):
-    """Where the loop writes: everything of one call in one transaction, refused once another host took over."""
-
-    def wants(self) -> Sequence[Want]:
-        """All recorded intents."""
-        ...
-
-    def tasks(self) -> Sequence[Task]:
-        """All recorded tasks."""
-        ...
-
-    def evidence(self, now: float) -> Sequence[Evidence]:
-        """Evidence against nodes that has not expired."""
-        ...
-
-    def record(
-        self,
-        *,
-        tasks: Sequence[Task] = (),
-        allocations: Sequence[Allocation] = (),
-        lines: Sequence[StoryLine] = (),
-        evidence: Sequence[Evidence] = (),
-    ) -> None:
-        """Write all of it or nothing.
-
-        Raises:
-            Fenced: another host holds the lease.
-        """
-        ...
-
-    def move_times(self, by: float, now: float, offset: float) -> None:
-        """Move all recorded times that still count by so many seconds.
-
-        Raises:
-            Fenced: another host holds the lease.
-        """
-        ...
 
 
 class State:
     """Tasks as they are, and the writing down of what changes."""
 
-    def __init__(self, journal: Journal, backends: Mapping[str, Backend], clock: Clock) -> None:
+    def __init__(self, journal: StoreJournal, backends: Mapping[str, Backend], clock: Clock) -> None:
         self.journal = journal
         self.backends = backends
         self.clock = clock

@@ -78,7 +78,7 @@ class Submitter:
         elif isinstance(outcome, addresses.NotYet):
             after = facts.put_off(current, str(outcome), now)
         elif isinstance(outcome, BackendUnreachable):
-            after = facts.unanswered(current, str(outcome), now)
+            after = facts.put_off(current, f"{facts.UNANSWERED}{outcome}", now)
         else:
             permanent = isinstance(outcome, Impossible)
             after = facts.refused(current, state.group_of(current), text_of(outcome), now, permanent=permanent)

@@ -36,11 +36,6 @@ class WorkloadSummary:
     reason: str = ""
     """Why it is not RUNNING, DONE or DOWN."""
 
-    @property
-    def is_up(self) -> bool:
-        """Whether the endpoint may be announced."""
-        return self.phase in UP
-
 
 def summarise(want: Want, tasks: Mapping[TaskKey, Task]) -> WorkloadSummary:
     """Say how the workload is."""
@@ -96,7 +91,7 @@ def _failure(want: Want, mine: list[Task], fronts: list[Task], wanted: int) -> s
     failed = [task for task in mine if task.phase is Phase.FAILED]
     is_over = len(mine) >= wanted and all(task.phase in FINAL for task in mine)
     packed = [task for task in failed if want.workload.pack_of(task.key.group) is not None]
-    if packed or want.workload.kind.traits.needs_all or (want.workload.is_array and is_over):
+    if packed or want.workload.kind.traits.needs_all or (want.workload.has_parts and is_over):
         return _sentence((packed or failed)[0]) if failed else ""
     return failed[0].reason or "it failed" if failed and len(failed) >= wanted else ""
 
@@ -115,7 +110,7 @@ def _never_up(lost: Task | None, ready: int) -> str:
 
 def _by_itself(want: Want, mine: list[Task], ready: int, wanted: int) -> WorkloadSummary | None:
     """The summary of what goes on though not all of it is ready: who is done, or has no place yet, is not missed."""
-    if want.workload.is_array and ready:
+    if want.workload.has_parts and ready:
         failure = _why([task for task in mine if task.phase is Phase.FAILED])
         return WorkloadSummary("DEGRADED" if failure else "RUNNING", ready, wanted, failure)
     is_gang = want.workload.kind.traits.needs_all

@@ -7,13 +7,16 @@ Python 3.9, standard library only.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from remuda.wire.gate import ACCEPTS, OUT_OF_DESCRIPTORS, PAUSE_S
+from remuda.wire.gate import ACCEPTS, OUT_OF_DESCRIPTORS, PAUSE_S, Gate, Limits
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
+
+T = TypeVar("T")
 
 
 class Acceptor:
@@ -23,20 +26,14 @@ class Acceptor:
         listener: listens; is closed with this.
         take: owns the connection from then on. It does not block.
         tell: is told why nothing is accepted for a moment.
-        pause_s: how long that is.
     """
 
     def __init__(
-        self,
-        listener: socket.socket,
-        take: Callable[[socket.socket, str], None],
-        tell: Callable[[str], None],
-        pause_s: float = PAUSE_S,
+        self, listener: socket.socket, take: Callable[[socket.socket, str], None], tell: Callable[[str], None]
     ) -> None:
         self._listener = listener
         self._take = take
         self._tell = tell
-        self._pause_s = pause_s
         self._resume: asyncio.TimerHandle | None = None
         self._is_open = False
 
@@ -73,7 +70,62 @@ class Acceptor:
                 self._tell(str(error.strerror))
                 loop = asyncio.get_running_loop()
                 loop.remove_reader(self._listener)
-                self._resume = loop.call_later(self._pause_s, self._listen)
+                self._resume = loop.call_later(PAUSE_S, self._listen)
                 return
             connection.setblocking(False)
             self._take(connection, str(peer[0]))
+
+
+class Strangers(Generic[T]):
+    """Accepts connections, and sends those away that have not left its gate in time, or for whom there is no room.
+
+    Args:
+        limits: what they get.
+        take: a connection to what is kept of it.
+        hear: begins to hear one that got in.
+        refuse: sends one away; it leaves the gate.
+        tell: see `Acceptor`.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        take: Callable[[socket.socket], T],
+        hear: Callable[[T], None],
+        refuse: Callable[[T], None],
+        tell: Callable[[str], None],
+    ) -> None:
+        self.gate: Gate[T] = Gate(limits)
+        self._take, self._hear, self._refuse, self._tell = take, hear, refuse, tell
+        self._acceptor: Acceptor | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    def listen(self, listener: socket.socket) -> None:
+        """Accept there, and nowhere else any more; those who came by another address stay."""
+        self.close()
+        self._acceptor = Acceptor(listener, self._admit, self._tell)
+        self._acceptor.open()
+
+    def close(self) -> None:
+        """Accept nobody."""
+        if self._acceptor is not None:
+            self._acceptor.close()
+
+    def _admit(self, connection: socket.socket, address: str) -> None:
+        who = self._take(connection)
+        victim = self.gate.admit(who, address, time.monotonic())
+        if victim is not None:
+            self._refuse(victim)
+        if who in self.gate:
+            self._hear(who)
+        if self._sweeper is None:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Send away those that had their time, as long as there are strangers."""
+        now = time.monotonic()
+        for who in self.gate.overdue(now):
+            self._refuse(who)
+        pause = max(0.01, self.gate.due() - now)
+        loop = asyncio.get_running_loop()
+        self._sweeper = loop.call_later(pause, self._sweep) if len(self.gate) else None

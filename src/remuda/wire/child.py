@@ -26,6 +26,8 @@ HOST_MARK = "__REMUDA_HOST__"
 NODE_MARK = "__REMUDA_NODE__"
 #: As first word of `argv`: replaced by Apptainer or Singularity, whichever the node has.
 CONTAINER_MARK = "__REMUDA_CONTAINER__"
+#: As first word of `argv`: replaced by the words that start the node program itself.
+PROGRAM_MARK = "__REMUDA_PROGRAM__"
 #: Anywhere in a group, replaced by HOST:PORT of the service of that name before the document is written:
 #: `__REMUDA_ADDRESS_etcd__`.
 ADDRESS = re.compile(r"__REMUDA_ADDRESS_([a-z0-9][a-z0-9-]*)__")

@@ -15,47 +15,34 @@ from remuda.wire.fields import floats, read
 #: Exit codes of the node program itself. When the child's rule does not restart it, the child's own code is passed on
 #: unchanged, and 128 + n when signal n ended it; `ExitRecord` tells the two apart.
 GAVE_UP = 80
-"""The child failed more often than `max_restarts` allows."""
 FENCED = 81
-"""Another copy of this allocation holds the claim, or a newer attempt counts; what this one ran was killed."""
 CANNOT_START = 82
-"""The program could not be started at all (not found, not executable, secret missing)."""
 BAD_SPEC = 83
-"""The child document could not be read."""
 HUNG = 84
-"""The child never became healthy, or stopped being so, and restarts are off or used up."""
 STOPPED = 85
-"""Ended because it was asked to (SIGTERM or SIGINT)."""
 PORT_TAKEN = 86
-"""The fixed port is in use by somebody else."""
 BROKEN = 87
-"""An error in the node program itself: a bug. The traceback is in `node.log` and in the record's reason."""
 NO_GPU = 88
-"""Fewer GPUs are visible than were asked for; the script was not started."""
 GPU_BROKEN = 89
-"""A GPU is visible and does not work; the script was not started."""
 NODE_FAULT = 90
-"""The script's output told of broken hardware, and it did not end by itself; it was ended."""
 STALLED = 91
-"""The script made no progress for as long as it may; it was ended."""
 TIME_UP = 92
-"""The script ended after it was told that its time limit is near."""
 NO_ROOM = 93
-"""The disk was full, so that the node program could not work."""
 UNGUARDED = 94
-"""A node of a script over several lost its guard, and no other could be started; the script was ended."""
 UNLEASED = 95
-"""Nothing was heard of the scheduler for as long as the job's lease; the script was killed."""
 
 MEANINGS = {
     0: "the child ended by itself, successfully",
     GAVE_UP: "the child failed more often than its restarts allow",
+    # Another copy holds the claim, or a newer attempt counts: what this one ran was killed.
     FENCED: "another copy of this allocation, or a newer attempt, runs instead",
     CANNOT_START: "the program could not be started",
     BAD_SPEC: "the child document could not be read",
+    # And restarts are off or used up.
     HUNG: "the child did not become or stay healthy",
     STOPPED: "stopped on request",
     PORT_TAKEN: "the port asked for is in use",
+    # A bug: the traceback is in `node.log` and in the record's reason.
     BROKEN: "the node program itself failed; please report it",
     NO_GPU: "fewer GPUs are visible than were asked for",
     GPU_BROKEN: "a GPU is visible and does not work",

@@ -5,8 +5,10 @@ Python 3.9, standard library only.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
+
+from remuda.wire.fields import known
 
 #: Whose fault it is. Only `node` and `ambiguous` reach the ledger of nodes.
 NODE = "node"
@@ -53,9 +55,8 @@ class Fault:
         Raises:
             ValueError: not a fault.
         """
-        known = {item.name for item in fields(cls)}
         try:
-            fault = cls(**{name: value for name, value in data.items() if name in known})
+            fault = cls(**known(cls, data))
         except (TypeError, AttributeError) as error:
             raise ValueError(str(error)) from error
         if fault.kind not in KINDS:

@@ -50,6 +50,8 @@ class Joined:
     slurm_conf: str = ""
     fleet: dict[str, Any] = field(default_factory=dict)
     """`fleet.conf.FleetConf`."""
+    proof: list[str] = field(default_factory=list)
+    """A file of the head's state directory, and what is in it: a node that reads that there shares the directory."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class Beat:
     remuda: str = ""
     free_bytes: int = 0
     """Of the disk that its state directory is on."""
+    shares: bool = True
+    """It sees the head's state directory."""
     problems: list[str] = field(default_factory=list)
     """A sentence each."""
 
@@ -122,4 +126,4 @@ def _check(name: str, value: object, usual: object) -> None:
         raise ValueError(f"{name!r} is too long")
 
 
-_LONG = ("munge_key", "slurm_conf")
+_LONG = ("munge_key", "slurm_conf", "data")

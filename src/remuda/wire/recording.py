@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Optional
 from remuda.wire.fields import known, read
 
 VERSION = 1
-HEADER, OPEN, BLOCKS, STATUS = "header.json", "open", "blocks-", "status.json"
 GAUGE, COUNTER, BITS = "gauge", "counter", "bits"
 """Kinds of values: true at that moment · rises by what happened, from any start, and begins anew when the driver is
 loaded · a set of bits."""
@@ -64,13 +63,6 @@ VALUES: tuple[Value, ...] = (
     Value("fp64_active", "0.01 %", GAUGE, "64-bit arithmetic", "DCGM_FI_PROF_PIPE_FP64_ACTIVE", is_slow=True),
     Value("fp32_active", "0.01 %", GAUGE, "32-bit arithmetic", "DCGM_FI_PROF_PIPE_FP32_ACTIVE", is_slow=True),
     Value("fp16_active", "0.01 %", GAUGE, "16-bit arithmetic", "DCGM_FI_PROF_PIPE_FP16_ACTIVE", is_slow=True),
-)
-
-#: Of a process, in the order of a `GpuProcess`; once a second.
-PROCESS_VALUES: tuple[Value, ...] = (
-    Value("memory", "B", GAUGE, "memory that the process holds on the GPU", is_slow=True),
-    Value("busy", "%", GAUGE, "share of the multiprocessors' time that was its own", is_slow=True),
-    Value("memory_busy", "%", GAUGE, "share of the memory's time", is_slow=True),
 )
 
 #: Bits of `limits`, as the driver has them.
@@ -158,7 +150,9 @@ class GpuProcess(NamedTuple):
     """Place of the GPU in the header."""
     pid: int
     memory: int | None = None
+    """Bytes that it holds on the GPU."""
     busy: int | None = None
+    """Its share of the multiprocessors' time, %; `memory_busy`: of the memory's."""
     memory_busy: int | None = None
     name: str = ""
     owner: str = ""

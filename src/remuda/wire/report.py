@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Union
+from typing import Any, Callable, Union
 
 from remuda.wire.fault import Fault
 from remuda.wire.fields import floats, is_int, is_number, read
@@ -176,26 +176,25 @@ def _is_fault(value: object) -> bool:
     return all(map(_is_text, (fault.kind, fault.name, fault.line, fault.device))) and is_number(fault.at)
 
 
+def _is_map(value: object, is_good: Callable[[object], bool]) -> bool:
+    return isinstance(value, dict) and all(_is_text(key) and is_good(one) for key, one in value.items())
+
+
+_GOOD: dict[str, Callable[[Any], bool]] = {
+    "metrics": lambda value: _is_map(value, is_number),
+    "ports": lambda value: _is_map(value, is_int),
+    "gpus": lambda value: isinstance(value, list) and all(map(_is_gpu, value)),
+    "faults": lambda value: isinstance(value, list) and all(map(_is_fault, value)),
+    "exit_code": lambda value: value is None or is_int(value),
+    "at": is_number,
+    **dict.fromkeys(("attempt", "seq", "pid", "http_status", "restarts", "signal", "start"), is_int),
+    "state": STATES.__contains__,
+    "token": lambda value: _is_text(value) and bool(value),
+}
+"""What is asked of the fields that are more, or less, than any text."""
+
+
 def _wrong_field(report: Report) -> str:
     """Name of the first field that JSON filled with something else than promised, empty when all are right."""
-    for item in fields(report):
-        value = getattr(report, item.name)
-        if item.name == "metrics":
-            good = isinstance(value, dict) and all(_is_text(key) and is_number(value[key]) for key in value)
-        elif item.name == "ports":
-            good = isinstance(value, dict) and all(_is_text(key) and is_int(value[key]) for key in value)
-        elif item.name in ("gpus", "faults"):
-            good = isinstance(value, list) and all(map(_is_gpu if item.name == "gpus" else _is_fault, value))
-        elif item.name == "exit_code":
-            good = value is None or is_int(value)
-        elif item.name == "at":
-            good = is_number(value)
-        elif item.name in ("attempt", "seq", "pid", "http_status", "restarts", "signal", "start"):
-            good = is_int(value)
-        else:
-            good = _is_text(value)
-        if not good:
-            return item.name
-    if report.state not in STATES:
-        return "state"
-    return "" if report.token else "token"
+    names = (item.name for item in fields(report))
+    return next((name for name in names if not _GOOD.get(name, _is_text)(getattr(report, name))), "")

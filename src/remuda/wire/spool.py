@@ -21,7 +21,7 @@ or whose CRC is wrong, and everything before it counts. A batch is
         varint k          then k times
             varint index, column      of `Header.values`, n values
     varint rows           then, of processes, six columns of that many rows: round (0 … n - 1), GPU (place in the
-                          header), place in `who`, and as in `PROCESS_VALUES`
+                          header), place in `who`, and as in `GpuProcess`
     varint length, JSON   {"who": [[pid, name, owner], …], "notes": [[µs, kind, text], …]}
     planes                of the numbers of all columns
 

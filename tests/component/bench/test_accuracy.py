@@ -13,6 +13,8 @@ import yaml
 from tests.conftest import until
 from tests.fakes.stub_process import StubProcess
 
+from remuda.specs.benchmark import SETS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -196,12 +198,19 @@ def test_the_task_that_is_shipped_needs_no_hub(home: Home, env: dict[str, str], 
     assert len(asked(stub)) == 40
 
 
+TERMS = (
+    "  accept its terms at https://huggingface.co/datasets/Idavidrein/gpqa, and say which variable has your token: "
+    "--hub-token-env NAME, or `hub_token: {env: NAME}` in a document"
+)
+
+
 @pytest.mark.parametrize(
     ("argv", "code", "said"),
     [
         (["sumss"], 2, "error: tasks: there is no task 'sumss'\n  did you mean 'sums'"),
+        (["nope"], 2, "error: tasks: there is no task 'nope'\n  `sums` is shipped; lm-eval loads gsm8k, mmlu, gpqa"),
         (["gsm8k"], 5, "error: the questions of gsm8k are not on this machine: Couldn't reach 'openai/gsm8k'"),
-        (["gpqa"], 2, "error: tasks: the questions of gpqa_diamond_cot_zeroshot are gated, and HF_TOKEN is not set"),
+        (["gpqa"], 2, f"error: tasks: the questions of {SETS['gpqa']} are gated, and HF_TOKEN is not set\n{TERMS}"),
         (["sums", "--tasks-dir", "nowhere"], 2, "error: tasks_dir: there is no folder nowhere"),
         (["sums", "--hub-token-env", "NOBODY"], 2, "error: secret $NOBODY is empty"),
     ],

@@ -18,7 +18,7 @@ from remuda.testing.slurm.config import BedLayout
 from remuda.testing.slurm.topology import NodeShape, Partition, Topology
 
 INIT = Path(network.__file__).with_name("nodeinit.py")
-DEVICES = "null:1:3 zero:1:5 full:1:7 random:1:8 urandom:1:9 tty:5:0"
+DEVICES = "null:1:3 zero:1:5 full:1:7 random:1:8 urandom:1:9 tty:5:0 ptmx:5:2"
 
 
 class Machine:
@@ -68,7 +68,7 @@ class Machine:
         script = f"""set -e; d=$(mktemp -d); mount -t tmpfs tmpfs $d; mkdir $d/shm $d/pts
         for n in {nodes}; do set -- $(echo $n | tr : ' '); mknod -m 666 $d/$1 c $2 $3; done
         mount --bind /dev/shm $d/shm; mount --bind /dev/pts $d/pts; ln -s /proc/self/fd $d/fd
-        mount --bind $d /dev; mount --bind $d/shm /dev/shm"""
+        mount --rbind $d /dev"""
         self.run("sh", "-c", script)
 
     def status(self) -> dict[str, Any]:
@@ -117,10 +117,10 @@ class Machines:
         self.by_name = {name: Machine(self.layout, index, gpus[name]) for index, name in enumerate(gpus)}
         self.port = self.layout.controller_port
 
-    def begin(self) -> str:
+    def begin(self, *words: str) -> str:
         """Make the head; the token that it prints."""
-        words = ("host", "start", "--port", str(self.port), "--host", self.layout.head)
-        return self.head.run(*words).stdout.strip()
+        start = ("host", "start", "--port", str(self.port), "--host", self.layout.head)
+        return self.head.run(*start, *words).stdout.strip()
 
     @property
     def where(self) -> str:

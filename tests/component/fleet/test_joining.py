@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import ssl
@@ -47,6 +48,28 @@ def test_a_machine_joins_works_and_leaves(fleet: Fleet) -> None:
     assert fleet.box.run("client", "status", check=False).returncode == 3
     until(lambda: "box" not in fleet.nodes(), "the node is gone", 60)
     assert not list((fleet.box.paths.fleet_node).glob("slurm*"))
+
+
+def test_until_a_machine_has_joined_runs_stay_here(fleet: Fleet) -> None:
+    token = fleet.begin()
+    (fleet.head.root / "hello.sh").write_text("#!/bin/sh\necho hello\n")
+    said = fleet.head.run("run", "hello.sh", "--wait")
+    note = "no machine has joined yet: `remuda host token` prints the line for them"
+    assert f"note: it runs on this machine: {note}\n" in said.stderr
+    assert (fleet.head.view("hello")["backend"], fleet.head.view("hello")["phase"]) == ("local", "DONE")
+    said = fleet.head.run("run", "hello.sh", "--name", "there", "--backend", "fleet", check=False)
+    assert (said.returncode, said.stderr) == (2, f"error: no partition fits\n  fleet: {note}\n")
+    said = fleet.head.run("up", "-c", str(fleet.head.swarm("herd", backend="fleet")), check=False)
+    assert re.fullmatch(
+        r"error: \S+/herd\.yaml:1:\d+: no machine has joined yet\n"
+        r"  `remuda host token` prints the line for them\n", said.stderr,
+    )  # fmt: skip
+    fleet.connect(token)
+    fleet.idle()
+    said = fleet.head.run("run", "hello.sh", "--name", "later", "--wait")
+    assert note not in said.stderr
+    assert fleet.head.view("later")["tasks"][0]["node"] == "box"
+    fleet.box.run("client", "disconnect")
 
 
 def test_secrets_are_in_no_command_line_and_no_log(fleet: Fleet) -> None:
@@ -204,11 +227,22 @@ def test_what_speaks_against_a_head(fleet: Fleet) -> None:
     assert "192.0.2.77 is not an address of this machine" in done.stderr
     assert not (fleet.head.paths.fleet / "head.json").exists()
     assert "is not the head of a fleet" in fleet.head.run("host", "token", check=False).stderr
+    for words in (("--lease", "5m"), ("--http-port", "8091"), ("--unpack",)):
+        done = fleet.head.run("host", "start", *words, check=False)
+        assert done.returncode == 2
+        assert done.stderr.splitlines()[-1] == (
+            "Error: this host is not the head of a fleet: to make it one, say --port, too (--port 8090)"
+        )
+    assert not fleet.head.paths.fleet_environment.exists()
 
 
 def test_a_fleet_that_ends_and_begins_again(fleet: Fleet) -> None:
     fleet.connect(fleet.begin(), "--resilient")
-    fleet.head.run("host", "stop", "--fleet")
+    goes_on = "the fleet's controller keeps running, and its nodes their work; to end it, too: remuda host stop --fleet"
+    assert fleet.head.run("host", "stop").stderr.splitlines()[-1] == goes_on
+    assert "slurmctld version" in fleet.head.run("host", "logs", "--controller", "-n", "0").stdout
+    assert "slurmd version" in fleet.box.run("client", "logs", "--slurmd", "-n", "0").stdout
+    assert goes_on not in fleet.head.run("host", "stop", "--fleet").stderr
     assert not (fleet.head.paths.fleet / "environment.json").exists()
     fleet.begin()
     node = fleet.idle()
@@ -303,6 +337,11 @@ def test_health_has_a_reason_for_each_node(fleet: Fleet) -> None:
     assert "well" in wait_for_health(fleet, 0)
     os.kill(fleet.status()["pid"], signal.SIGKILL)
     assert "silent for " in wait_for_health(fleet, 1)
+    shown = fleet.head.run("nodes", "status", "box", check=False)
+    assert (shown.returncode, "notes" in shown.stdout, "silent for " in shown.stdout) == (1, True, True)
+    assert json.loads(fleet.head.run("nodes", "status", "box", "--json", check=False).stdout)["address"] == ADDRESS
+    refused = fleet.head.run("nodes", "status", "bax", check=False)
+    assert refused.stderr == "error: the cluster has no node 'bax'\n  did you mean 'box'?\n"
     found = json.loads(fleet.head.run("health", "--json", check=False).stdout)
     assert (found["well"], [one["name"] for one in found["nodes"]]) == (False, ["box"])
     assert fleet.nodes()["box"]["problems"][0].startswith("silent for ")

@@ -137,9 +137,13 @@ def test_answers_are_scored_once_and_end_it(place: Home) -> None:
         ({"type": "lm-eval", "tasks": ["sumss"]}, "error: tasks: there is no task 'sumss'\n  did you mean 'sums'"),
         ({"type": "gpqa"}, "the questions of gpqa are gated, and no token is named"),
         ({"type": "gsm8k", "tasks_dir": "nowhere"}, "there is no folder"),
+        (
+            {"type": "sa-bench", "isl": 8, "osl": 8, "concurrencies": [1], "validity": {"V6.lgg": 1}},
+            "there is no threshold 'V6.lgg'\n  did you mean V6.lag?",
+        ),
     ],
 )
-def test_questions_that_cannot_be_asked_bring_nothing_up(place: Home, benchmark: dict[str, Any], said: str) -> None:
+def test_a_benchmark_that_cannot_be_made_brings_nothing_up(place: Home, benchmark: dict[str, Any], said: str) -> None:
     before = place.view("apart")["uid"] if (place.paths.workload("apart")).exists() else ""
     done = place.run(*recipe(place, benchmark), check=False)
     assert done.returncode == 2

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 from tests.conftest import until
 
 if TYPE_CHECKING:
-    import subprocess
-
     from tests.conftest import Home
 
 STANDINS = Path(__file__).parents[2] / "standins"
@@ -29,19 +27,10 @@ def write(home: Home) -> None:
         "kind": "deployment", "name": "grid", "model": {"path": str(home.root / "model"), "name": "tiny"},
         "python": sys.executable, "engine": "mocker", "env": {"PYTHONPATH": path, "SEQS": "{seqs}"},
         "roles": {"prefill": {}, "decode": {}}, "sweep": {"seqs": [8, 16]},
-        "benchmark": {"type": "sa-bench", "isl": 40, "osl": 8, "concurrencies": [1, 2], "num_prompts_mult": 12},
+        "benchmark": {"type": "sa-bench", "isl": 40, "osl": 8, "concurrencies": [1, 2], "num_prompts_mult": 12,
+                      "validity": {"V6.lag": "60s", "V7.cpu": 10, "V7.throttled": "1h", "V10.share": 10}},
     }  # fmt: skip
     (home.root / "grid.yaml").write_text(json.dumps(document))
-
-
-def measured(home: Home, *more: str) -> subprocess.CompletedProcess[str]:
-    """Type it until all points are there: on a machine that is busy some are invalid, and measured again."""
-    for _ in range(6):
-        done = home.run(*WORDS, *more, check=False)
-        if done.returncode == 0:
-            return done
-        assert (done.returncode, "invalid" in done.stderr) == (1, True), f"{done.stdout}\n{done.stderr}\n{home.log()}"
-    raise AssertionError(f"{done.stdout}\n{done.stderr}")
 
 
 def good(home: Home) -> Counter[str]:
@@ -57,12 +46,14 @@ def deployments(home: Home) -> list[dict[str, Any]]:
 
 def test_each_point_is_measured_once_and_then_what_is_new(home: Home) -> None:
     write(home)
-    done = measured(home)
+    done = home.run(*WORDS)
     assert [row.split()[0::3] for row in done.stdout.splitlines()[1:]] == [
         [f"seqs={seqs}", "known"] for seqs in (8, 8, 16, 16)
     ]
     first = good(home)
     assert [*first.values()] == [1, 1, 1, 1], "loads of one config share a deployment"
+    kept = json.loads(home.run("bench", "list", "--json").stdout)
+    assert all("V10.share=10" in point["changed"] for point in kept), "judged as its document says"
     assert len(deployments(home)) == 2
     assert {view["phase"] for view in deployments(home)} <= {"DONE", "DOWN"}
     until(lambda: not home.tokens(), "nothing of it is left")
@@ -71,7 +62,7 @@ def test_each_point_is_measured_once_and_then_what_is_new(home: Home) -> None:
     assert "nothing to measure: all points are known" in home.run(*WORDS).stderr
     assert ({view["uid"] for view in deployments(home)}, good(home)) == (uids, first)
 
-    more = measured(home, "--set", "sweep.seqs=8", "--set", "benchmark.concurrencies=[1, 2, 3]")
+    more = home.run(*WORDS, "--set", "sweep.seqs=8", "--set", "benchmark.concurrencies=[1, 2, 3]")
     assert "to measure: 1 point on 1 deployment, at most 1 at once" in more.stderr
     assert sorted(good(home).values()) == [1] * 5
     told = json.loads(home.run("sweep", "status", "grid", "--json").stdout)
@@ -93,7 +84,7 @@ def test_host_and_command_are_killed_and_each_point_is_there_once(home: Home) ->
     assert len(home.run("sweep", "status", "grid").stdout.splitlines()) == 3
     assert uid in {view["uid"] for view in deployments(home)}, "the next host goes on with it"
     home.run("sweep", "wait", "grid", check=False)
-    measured(home)
+    home.run(*WORDS)
     assert [*good(home).values()] == [1, 1, 1, 1]
 
 

@@ -118,6 +118,25 @@ def test_a_context_that_leads_elsewhere_is_noticed(jobs: OnJobs, tmp_path: Path)
     assert jobs.items("jobs") == []
 
 
+def test_rejected_credentials_are_told_where_a_cluster_that_is_gone_has_nothing_left(jobs: OnJobs) -> None:
+    def told() -> list[str]:
+        checks = json.loads(jobs.home.run("doctor", "--json", check=False).stdout)["checks"]
+        return [one["sentence"] for one in checks if one["name"] == "kubernetes"]
+
+    jobs.start(DONE, "--wait")
+    assert told() == []
+    refused = jobs.bed.trouble("401", "GET", "/jobs", times=1000)
+    who = f"the API server {jobs.bed.url} rejects the credentials of context stand-in of {jobs.env['KUBECONFIG']}"
+    assert told() == [f"what it runs is unknown: {who}"]
+    refused.times = 0
+    file = jobs.bed.kubeconfig()
+    config = json.loads(file.read_text())
+    for entry in config["contexts"]:
+        entry["name"] = "another"
+    file.write_text(json.dumps(config))
+    assert told() == []
+
+
 def test_a_lost_node_is_explained_with_what_ends_the_wait(jobs: OnJobs) -> None:
     jobs.start(FOREVER)
     pod = jobs.until_begun()

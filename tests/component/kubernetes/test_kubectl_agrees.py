@@ -140,3 +140,16 @@ async def test_a_plugin_is_asked_the_same(bed: KubeBed, tmp_path: Path, version:
     if tells:
         assert wanted["spec"]["cluster"].pop("config") is None, "which is not passed on"
     assert json.loads(ours.removeprefix("a b$HOME")) == wanted
+
+
+def test_what_kubectl_sends_otherwise_than_as_json_is_refused_with_what_to_type(bed: KubeBed) -> None:
+    create = [KUBECTL, "--cache-dir", str(bed.root / "cache"), "create"]
+    words = [*create, "secret", "generic", "hub", "--from-literal=a=b"]
+    done = subprocess.run(words, env=bed.env(), capture_output=True, text=True, check=False)
+    says = "this stand-in takes JSON alone: add --dry-run=client -o json, and | kubectl create -f -"
+    assert (done.returncode, done.stderr) == (1, f"error: failed to create secret {says}\n")
+    made = subprocess.run([*words, "--dry-run=client", "-o", "json"], env=bed.env(), capture_output=True, check=True)
+    subprocess.run([*create, "-f", "-"], env=bed.env(), input=made.stdout, check=True)
+    secret = bed.objects.get(("secrets", "default", "hub"))
+    assert secret is not None
+    assert secret["data"] == {"a": "Yg=="}

@@ -344,7 +344,7 @@ WRONG: dict[tuple[str, ...], str] = {
     (*HERE, "--mounts", "data:/remuda/run"): (
         "error: --mounts: `mounts` cannot be at /remuda/run\n  choose a path of its own, e.g. /data\n"
     ),
-    (*HERE, "--security", "baseline"): "error: --security: `security` must be one of restricted, not baseline\n",
+    (*HERE, "--security", "baseline"): "error: --security: `security` must be `restricted`, not baseline\n",
     ("--backend", "local", "-s", "secret_env.KEY.secret=hub/token"): (
         "error: --set secret_env.KEY.secret: a Secret is given to what runs on Kubernetes, and this runs on local\n"
         "  write {env: NAME} or {file: PATH}\n"

@@ -83,7 +83,8 @@ class Allocation:
         argv = [*PYTHON, SERVER, PORT_MARK, str(self.control)]
         return self.start(argv, **{"probe": QUICK, "restart": SOON, **fields})
 
-    def start(self, argv: list[str], *, python: str = sys.executable, **fields: Any) -> subprocess.Popen[str]:
+    def document(self, argv: list[str], **fields: Any) -> Path:
+        """What a program is told."""
         base: dict[str, Any] = {
             "token": "w-replica-0-a1",
             "workload": "w",
@@ -101,8 +102,15 @@ class Allocation:
         (self.run_dir / KEY_FILE).write_text(key_for(SECRET, str(self.fields["token"])))
         document = self.home / f"spec{len(self.processes)}.json"
         document.write_text(ChildSpec(**self.fields).to_json())
+        return document
+
+    def start(self, argv: list[str], *, python: str = sys.executable, **fields: Any) -> subprocess.Popen[str]:
+        return self.run(self.document(argv, **fields), python)
+
+    def run(self, document: Path, *python: str) -> subprocess.Popen[str]:
+        """Start a program, with the words of an interpreter."""
         process = subprocess.Popen(
-            [python, "-I", "-S", str(self.program), "child", str(document)],
+            [*python, "-I", "-S", str(self.program), "child", str(document)],
             stdout=self.stdout,
             stderr=subprocess.PIPE,
             text=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,8 +20,6 @@ from remuda.wire import exit as codes
 from remuda.wire.child import HealthProbe, RestartRule
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.component.node.conftest import Allocation
 
 
@@ -269,3 +269,25 @@ def test_what_a_script_told_last_is_in_the_last_word(allocation: Allocation) -> 
     allocation.start(sh(f"echo '{told}' > {allocation.run_dir}/progress.json"), report_every_s=60.0)
     assert allocation.code() == 0
     assert allocation.record().metrics == {"progress_step": 3.0, "progress_total": 3.0, "loss": 0.5}
+
+
+@pytest.mark.parametrize("around", [(), ("unshare", "--map-root-user", "--pid", "--fork", "--mount-proc")])
+def test_who_is_asked_to_end_before_it_listens_ends(allocation: Allocation, around: tuple[str, ...]) -> None:
+    """As the first process of a namespace it would never be told."""
+    document = allocation.document(["/bin/sleep", "60"])
+    text = document.read_bytes()
+    document.unlink()
+    os.mkfifo(document)
+    process = allocation.run(document, *around, sys.executable)
+
+    def reads() -> int:
+        with contextlib.suppress(OSError):
+            return os.open(document, os.O_WRONLY | os.O_NONBLOCK)
+        return 0
+
+    told = until(reads, "it reads its document")
+    inner = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(inner[0]) if around else process.pid, signal.SIGTERM)
+    os.write(told, text)
+    os.close(told)
+    assert process.wait(PATIENCE_S) == codes.STOPPED

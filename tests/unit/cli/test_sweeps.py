@@ -120,7 +120,7 @@ def test_the_host_is_told_a_deployment_for_each_config(
 
 
 @pytest.mark.usefixtures("folder")
-def test_known_deployments_are_done_and_without_a_new_point_no_host_is_asked(
+def test_known_deployments_are_done_and_a_sweep_that_is_known_as_a_whole_is_recorded(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept = PointStore(state_paths().root / "bench")
@@ -128,7 +128,8 @@ def test_known_deployments_are_done_and_without_a_new_point_no_host_is_asked(
         kept.write(replace(point(), id=one["address"], verdict="suspect"), [])
     code, body = begun(monkeypatch)
     shown = capsys.readouterr()
-    assert (code, body) == (0, {})
+    assert (code, body["name"], [row["outcome"] for row in body["rows"]]) == (0, "grid", ["done", "done"])
+    assert sum(len(row["points"]) for row in body["rows"]) == 8
     assert "nothing to measure: all points are known" in shown.err
     assert {row.split()[-1] for row in shown.out.splitlines()[1:]} == {"known"}
     _, first = begun(monkeypatch, "--set", "sweep.seqs=[8, 16, 32]")
@@ -136,6 +137,30 @@ def test_known_deployments_are_done_and_without_a_new_point_no_host_is_asked(
     _, more = begun(monkeypatch, "--set", "benchmark.concurrencies=[1, 4, 8]")
     assert [row["outcome"] for row in more["rows"]] == ["", ""]
     assert {row["address"] for row in more["rows"]}.isdisjoint(row["address"] for row in first["rows"])
+
+
+@pytest.mark.usefixtures("folder")
+def test_again_measures_all_once_more_than_it_was(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = PointStore(state_paths().root / "bench")
+    first, *_, last = points(capsys)
+    for address, verdict in ((first["address"], "valid"), (first["address"], "valid"), (last["address"], "invalid")):
+        kept.write(replace(point(), id=address, verdict=verdict), [])
+    asked = points(capsys, "--again")
+    assert [one["repeats"] for one in asked] == [3, 3, 1, 1, 1, 1, 1, 1], "loads of one recipe are repeated alike"
+    assert [one["state"] for one in asked] == ["in part", *["new"] * 7]
+    code, body = begun(monkeypatch, "--again")
+    assert [measured_by(row) for row in body["rows"]] == [
+        [(64, [1, 4], 3), (128, [1, 4], 1)], [(64, [1, 4], 1), (128, [1, 4], 1)],
+    ]  # fmt: skip
+    assert [one["repeats"] for row in body["rows"] for one in row["points"]] == [one["repeats"] for one in asked]
+    capsys.readouterr()
+    for one in points(capsys):
+        kept.write(replace(point(), id=one["address"]), [])
+    assert {one["state"] for one in points(capsys)} == {"known"}
+    code, body = begun(monkeypatch, "--again")
+    assert (code, [row["outcome"] for row in body["rows"]]) == (0, ["", ""])
 
 
 def test_one_that_would_fail_is_told_to_the_host_with_the_reason(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,6 +188,11 @@ def test_one_that_would_fail_is_told_to_the_host_with_the_reason(folder: Path, m
             ["--sweep", "--dry-run", "--set", "sweep.seqs=[]"], "--set sweep.seqs: `sweep.seqs` has no values",
         ),
         (["--dry-run"], "grid.yaml:7:1: unknown key 'sweep'"),
+        (["--again"], "--again goes with --sweep: what `apply` measures is always measured"),
+        (["--sweep", "--again", "--unset", "benchmark.concurrencies", "--set", SEARCH],
+         "--again: a search measures no load twice\n  leave --again out"),
+        (["--sweep", "--dry-run", "--set", "sweep.repeats=101"],
+         "--set sweep.repeats: `sweep.repeats` must be a whole number from 1 to 100, not 101"),
         (
             ["--sweep", "--set", SEARCH],
             "`concurrencies` cannot be given beside `search`, which chooses the load",
@@ -216,7 +246,13 @@ def test_recipes_that_share_a_deployment_are_planned_once(
     isl = ", ".join(str(64 + one) for one in range(50))
     (folder / "grid.yaml").write_text(RECIPE.replace("[64, 128]", f"[{isl}]"))
     assert len(points(capsys)) == 200
-    assert len(planned) == 2
+    assert len(planned) == 4, "what is known of two configs, and their plans, as they are new"
+    kept = PointStore(state_paths().root / "bench")
+    for one in points(capsys)[:100]:
+        kept.write(replace(point(), id=one["address"]), [])
+    planned.clear()
+    assert [one["state"] for one in points(capsys)] == [*["known"] * 100, *["new"] * 100]
+    assert len(planned) == 3, "what is known is not planned"
 
 
 class Host:

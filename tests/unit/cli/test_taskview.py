@@ -35,6 +35,11 @@ def test_all_columns_where_nobody_looks_or_there_is_room() -> None:
     }  # fmt: skip
 
 
+def test_a_process_of_this_machine_beside_a_cluster_has_no_job() -> None:
+    router = {**TASK, "task": "router/0", "native": "/home/me/.remuda/workloads/chat/router-0/1"}
+    assert [taskview.cell(one, "job", NOW) for one in (TASK, router)] == ["12_0", ""]
+
+
 def test_numbers_of_what_does_not_answer_are_old_and_not_shown() -> None:
     ill = {**TASK, "phase": "unhealthy"}
     assert [taskview.cell(ill, column, NOW) for column in ("queue", "tok/s")] == ["", ""]

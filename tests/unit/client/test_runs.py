@@ -221,7 +221,7 @@ def test_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_dry_run_shows_what_is_sent_and_no_secret(facts: Looked) -> None:
     planned = plan(facts, ("env", {"MY_TOKEN": "hush-hush"}))
-    shown = [(item.argv, dict(item.files)) for item in rendering.shown([planned.workload], facts.paths)]
+    shown = [(item.argv, dict(item.files)) for item in rendering.shown([planned.workload], facts)]
     assert "hush-hush" not in json.dumps(shown)
     assert next(iter(planned.workload.files)) in json.dumps(shown)
 

@@ -16,6 +16,7 @@ from tests.ports import free_port
 
 from remuda.host import reports
 from remuda.host.reports import ReportCounts, ReportServer
+from remuda.wire import accepting
 from remuda.wire.gate import Limits
 from remuda.wire.report import MAX_LINE_BYTES, Key, Report, key_for
 
@@ -309,7 +310,7 @@ async def test_lines_with_a_key_are_so_many(caplog: pytest.LogCaptureFixture) ->
 async def test_without_descriptors_the_listener_waits_and_all_else_goes_on(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(reports, "PAUSE_S", 0.05)
+    monkeypatch.setattr(accepting, "PAUSE_S", 0.05)
     line = await desk.connect(key() + text(1))
     await desk.until(ReportCounts(connections=1, reports=1))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

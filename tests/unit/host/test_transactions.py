@@ -93,8 +93,8 @@ class Site:
     def everything(self) -> dict[str, object]:
         """What is recorded, with stories and evidence."""
         stories = {name: [line.reason for line in self.bed.story(name)] for name in ("up", "down", "old", "new", "too")}
-        evidence = [(item.node, item.kind, item.detail) for item in self.nodes.ledger()]
-        history = {name: len(self.bed.journal.history(name)) for name in ("n1", "n2", "n3")}
+        evidence = [(item.node, item.kind, item.detail) for item in self.nodes.store.evidence(self.bed.clock.now())]
+        history = {name: len(self.bed.journal.store.node_history(name)) for name in ("n1", "n2", "n3")}
         return {**self.recorded(), "stories": stories, "evidence": evidence, "history": history}
 
 

@@ -14,7 +14,8 @@ from remuda.plan.context import Context
 from remuda.plan.derive import derive
 from remuda.plan.notes import notes
 from remuda.plan.placing.cluster import replica_resources
-from remuda.plan.swarm import compile_swarm, plan_front
+from remuda.plan.swarm import compile_swarm, plan_front, plan_swarm
+from remuda.specs.reading.document import parse
 from remuda.specs.reading.load import build
 from remuda.specs.reading.resolve import Override
 from remuda.specs.swarm import SwarmSpec
@@ -46,6 +47,69 @@ def spec_of(backend: dict[str, object], **values: object) -> SwarmSpec:
 )
 def test_notes(backend: dict[str, object], values: dict[str, object], said: tuple[str, ...]) -> None:
     assert notes(spec_of(backend, **values)) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "said"),
+    [
+        pytest.param("", (), (), id="what was derived, or is the environment's, nobody has said"),
+        pytest.param("spanning: ray\nnodes: null\n", (), ("not used on Kubernetes: spanning",), id="the document"),
+        pytest.param(
+            "home_directory: /h\n",
+            ("--set nodes",),
+            ("not used on Kubernetes: --set nodes, home_directory",),
+            id="both",
+        ),
+        pytest.param(
+            "engine: llamacpp\nengine_path: /app/server\n",
+            (),
+            ("the model m is looked for in the image and its mounts: no file of this machine is in pods",),
+            id="a path",
+        ),
+    ],
+)
+def test_notes_on_pods_are_of_what_the_user_wrote(text: str, flags: tuple[str, ...], said: tuple[str, ...]) -> None:
+    document = f"model: m\nimage: reg/vllm:1\nrouter: none\nbackend: {{type: kubernetes}}\n{text}"
+    loaded: Any = build(
+        parse(document, "s.yaml"),
+        [Override(flag.split()[1], 2, flag) for flag in flags],
+        settings={"HOME": ("/state", "environment REMUDA_HOME")},
+    )
+    facts: Any = SimpleNamespace(program=lambda _: "", stamp=lambda *_: [])
+    assert compile_swarm(Draft(loaded, "chat"), Context(), facts).notes == said
+
+
+@pytest.mark.parametrize(
+    ("said", "unused"),
+    [
+        ({}, ()),
+        (
+            {"endpoint": {"partition": "cpu", "mem": "1GB", "port": 9100}, "job": {"mem": "1GB"}},
+            ("not used on a fleet: backend.endpoint.partition, backend.endpoint.mem, backend.job",),
+        ),
+    ],
+)
+def test_in_a_fleet_the_router_is_here_and_has_the_address(said: dict[str, object], unused: tuple[str, ...]) -> None:
+    document = {"model": "m", "replicas": 2, "backend": {"type": "fleet", **said}}
+    spec = derive(SwarmSpec.model_validate(document), Context(cwd="/here")).spec
+    assert notes(spec) == unused
+    workload = plan_swarm(spec, Context(state="/s"), name="herd")
+    assert (workload.backend, workload.is_asked_here) == ("slurm", True)
+    where = {group.name: (group.backend, group.silence_s, group.resources.gpus) for group in workload.groups}
+    assert where == {"replica": ("", 60.0, 1), "router": ("local", 0.0, 0)}
+    assert workload.endpoint is not None
+    assert (workload.endpoint.relay, workload.endpoint.host) == ("", "127.0.0.1")
+    listen = workload.group("router").listen
+    assert listen is not None
+    assert (listen.public, listen.fixed) == (False, bool(said))
+
+
+def test_in_a_fleet_a_replica_without_a_router_has_a_relay_before_it() -> None:
+    document = {"model": "m", "router": "none", "backend": "fleet", "api_key": {"env": "KEY"}}
+    workload = plan_swarm(derive(SwarmSpec.model_validate(document), Context()).spec, Context(), name="herd")
+    assert {group.name: group.backend for group in workload.groups} == {"replica": "", "relay": "local"}
+    assert workload.endpoint is not None
+    assert (workload.endpoint.relay, workload.endpoint.host, workload.is_asked_here) == ("relay", "0.0.0.0", False)
 
 
 def test_the_routers_job_may_leave_the_partition_of_gpus() -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.deploymentcases import CASES, FRONT, SITE, text_of_case
+from tests.deploymentcases import BALANCER, CASES, FRONT, SITE, text_of_case
 
-from remuda.plan.deployment import plan_deployment
+from remuda.plan.deployment import has_balancer, plan_deployment, serving
+from remuda.plan.deployment.bench import load_words
+from remuda.plan.deployment.packing import in_one_job
+from remuda.plan.identity import config_of
+from remuda.plan.model import Resources
 from remuda.specs.reading.document import parse
 from remuda.specs.recipe.load import build
 
@@ -22,6 +28,20 @@ def test_what_is_planned_of_a_recipe(file: Path) -> None:
 
 def test_every_case_is_whole() -> None:
     assert {path.stem for path in CASES.glob("*.yaml")} == {path.stem for path in CASES.glob("*.txt")}
+
+
+@pytest.mark.parametrize("file", sorted(CASES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_config_is_known_without_a_plan_and_is_what_was_recorded_of_it(file: Path) -> None:
+    """`configs.json` is of the version that kept the first points: what was measured then is known now."""
+    spec = build(parse(file.read_text(), file.name))[0].loaded.spec
+    balancer, front = BALANCER if has_balancer(spec) else None, FRONT if spec.frontend.type != "none" else None
+    facts: Any = SimpleNamespace(
+        stamp=lambda path, module="": [[path, module]], program=lambda name: "" if "/" in name else f"/bin/{name}"
+    )
+    bare, whole = serving(spec, SITE), plan_deployment(spec, front, SITE, balancer).workload
+    recorded = json.loads((CASES / "configs.json").read_text())[file.stem]
+    assert [config_of(one, spec, spec.model.path, facts) for one in (bare, whole)] == [recorded] * 2
+    assert load_words(bare, spec) == load_words(in_one_job(whole, spec), spec)
 
 
 WORKERS = """\
@@ -82,6 +102,21 @@ def test_what_cannot_be_brought_up_is_said_before_anything_is_allocated(
     file = tmp_path / "r.yaml"
     file.write_text(WORKERS.replace(old, new))
     assert text_of_case(file).startswith(f"error: {sentence}")
+
+
+def test_in_a_fleet_what_stands_before_workers_is_here() -> None:
+    text = WORKERS.replace("schema: 2", "kind: deployment").replace("slurm: {partition: gpu}", "backend: fleet")
+    spec = build(parse(f"{text}frontend: {{type: dynamo, replicas: 2}}\n", "r.yaml"))[0].loaded.spec
+    workload = plan_deployment(spec, FRONT, SITE, BALANCER).workload
+    assert (workload.backend, workload.place["partition"], workload.is_asked_here) == ("slurm", "fleet", True)
+    here = {group.name for group in workload.groups if group.backend == "local"}
+    assert here == {"frontend", "balancer", "relay", "gate"}
+    for name in ("frontend", "balancer"):
+        group = workload.group(name)
+        assert group.listen is not None
+        assert (group.listen.public, group.resources, group.silence_s) == (False, Resources(), 0.0)
+    packed = in_one_job(workload, spec.model_copy(update={"allocation": "one-job"}))
+    assert {group.name for group in packed.groups if group.together} == {"prefill", "decode"}
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,7 @@ def shown(text: str) -> dict[str, tuple[object, str]]:
         ("home_directory: /h/\nbackend: {partition: p, account: a, qos: q}", "backend.log_directory", "/h/logs",
          "derived from home_directory"),
         ("backend: {partition: p, account: a, qos: q}", "gpus_per_replica", 4, "derived from gpus_per_node"),
+        ("backend: fleet", "gpus_per_replica", 1, "derived from backend.type"),
         ("backend: {partition: p, account: a, qos: q}\nreplicas: 3\ngpus_per_replica: 2", "nodes", 2,
          "derived from replicas and replicas_per_node"),
     ],

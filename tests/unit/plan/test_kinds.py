@@ -20,7 +20,7 @@ TABLE: dict[Kind, dict[str, Any]] = {
         "after_time": "FAILED",
     },
     Kind.JOB: {"name_flag": "--job-id", **dict.fromkeys(["is_followed", "has_one_task", "has_outcome"], True)},
-    Kind.RECORDING: {"has_one_task": True},
+    Kind.RECORDING: {"has_one_task": True, "has_parts": True},
 }
 
 

@@ -43,6 +43,20 @@ def test_a_recording_is_one_task_that_is_begun_again_until_there_is_nothing_to_r
     assert (group.restart.policy, group.replace.policy, group.resources.gpus) == ("on-failure", "on-failure", 0)
 
 
+def test_a_recording_of_a_fleet_is_a_task_on_each_node_that_asks_for_no_gpu() -> None:
+    asked = Recording("exp1", "/h/recordings/exp1", 0.05, (), ("Box.1", "b2"))
+    workload = compile_recording(asked, CONTEXT, cast("PlanFacts", None)).workload
+    assert (workload.backend, workload.is_here, workload.place["env"]) == ("slurm", False, {"A": "b"})
+    assert [(group.name, group.resources.gpus) for group in workload.groups] == [("recorder-0", 0), ("recorder-1", 0)]
+    places = [[{"partition": "fleet", "node_list": name}] for name in ("Box.1", "b2")]
+    assert [[pool.place for pool in group.pools] for group in workload.groups] == places
+    argv = workload.groups[0].command.argv
+    assert argv == workload.groups[1].command.argv
+    assert argv[:3] == ("__REMUDA_PROGRAM__", "recorder", "/h/recordings/exp1/__REMUDA_NODE__")
+    assert argv[3:] == ("--interval-s", "0.05", "--name", "exp1", "--gpus", "all", "--node", "__REMUDA_NODE__")
+    assert {group.replace.user_cancel for group in workload.groups} == {"stop"}
+
+
 @pytest.mark.parametrize(("said", "seconds"), [
     ("10Hz", 0.1), ("100ms", 0.1), (1000, 1.0), ("2.5s", 2.5), (True, 0.1), ("", 0.0), (0, 0.0), (False, 0.0),
 ])  # fmt: skip

@@ -254,7 +254,7 @@ def test_a_supervisor_that_does_nothing_gets_nothing_done(monkeypatch: pytest.Mo
 
 def test_a_ledger_that_excludes_all_is_felt(monkeypatch: pytest.MonkeyPatch) -> None:
     everything = tuple(ledger.Exclusion(f"n{index}", 1.0, "") for index in range(10))
-    monkeypatch.setattr(ledger, "exclusions", lambda *_, **__: everything)
+    monkeypatch.setattr(ledger, "judge", lambda *_, **__: ledger.Judgement(everything))
     outcome = simulate(scenario(10, 1.0, replace(PLAIN, people_h=5.0)), [], "remuda", 1)
     assert outcome.spent[Hours.QUEUE] == 5 * H  # then a person clears them
 

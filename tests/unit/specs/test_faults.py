@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from remuda.base.errors import InputError
+from remuda.look import recipes
 from remuda.specs.reading.document import parse
 from remuda.specs.reading.load import build, read_document
 from remuda.specs.reading.resolve import Override
@@ -49,6 +50,27 @@ def test_missing_file_names_what_is_there(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         read_document(tmp_path / "no" / "swarm.yaml")
     assert caught.value.hint == f"there is no directory {str(tmp_path / 'no')!r} either"
+
+
+@pytest.mark.parametrize(
+    ("said", "is_recipe"),
+    [
+        ("name: r\nmodel: {path: /m}\nresources: {}\n", True),
+        ("base: {name: r}\noverride_a: {}\n", True),
+        ("kind: deployment\nname: r\n", True),
+        ("repos: []\n", False),
+        ("model: m\n", False),
+        ("kind: gang\nranks: 2\n", False),
+        ("model: {path\n", False),
+        ("", False),
+    ],
+)
+def test_a_missing_recipe_names_files_that_hold_some(tmp_path: Path, said: str, is_recipe: bool) -> None:
+    for name in ("one.yaml", ".hidden.yaml", "one.txt"):
+        (tmp_path / name).write_text(said)
+    with pytest.raises(InputError, match="there is no such file") as caught:
+        recipes.resolve(str(tmp_path / "nope.yaml"), sweep=True)
+    assert caught.value.hint == ("there: one.yaml" if is_recipe else "")
 
 
 def test_directory_and_bytes_are_no_documents(tmp_path: Path) -> None:

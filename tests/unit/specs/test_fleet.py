@@ -11,6 +11,7 @@ from remuda.specs.reading.document import parse
 from remuda.specs.reading.load import Loaded, build
 
 DEFAULTS = "slurm: {partition: a100, account: us, qos: high, modules: [cuda]}\n"
+DEPLOYMENT = "kind: deployment\nmodel: {path: m}\nengine: sglang\nroles: {agg: {workers: 1}}\n"
 
 
 def read(text: str, expect: str = "", defaults: str = DEFAULTS) -> Loaded[Any]:
@@ -21,7 +22,7 @@ def read(text: str, expect: str = "", defaults: str = DEFAULTS) -> Loaded[Any]:
 @pytest.mark.parametrize("said", ["fleet", "{type: fleet}", "{type: fleet, partition: fleet, account: us}"])
 def test_a_swarm(said: str) -> None:
     backend = read(f"model: m\nbackend: {said}\n").spec.backend
-    assert (backend.type, backend.partition, backend.account, backend.qos) == ("slurm", "fleet", "", "")
+    assert (backend.type, backend.partition, backend.account, backend.qos) == ("fleet", "fleet", "", "")
     assert backend.modules == ()
 
 
@@ -40,9 +41,8 @@ def test_runs_and_gangs(text: str, said: str) -> None:
 
 
 def test_a_deployment() -> None:
-    text = "kind: deployment\nmodel: {path: m}\nengine: sglang\nroles: {agg: {workers: 1}}\nbackend: fleet\n"
-    backend = read(text).spec.backend
-    assert (backend.type, backend.partition, backend.account) == ("slurm", "fleet", "")
+    backend = read(f"{DEPLOYMENT}backend: fleet\n").spec.backend
+    assert (backend.type, backend.partition, backend.account) == ("fleet", "fleet", "")
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,7 @@ def test_a_deployment() -> None:
     [
         ("model: m\nbackend: {type: fleet, partition: a100}\n", "d.yaml:2:24: "),
         ("kind: run\nscript: t.sh\nbackend: fleet\npartitions: [a100, fleet]\n", "d.yaml:4:1: "),
+        (f"{DEPLOYMENT}backend: {{type: fleet, frontend_partition: cpu}}\n", "d.yaml:5:24: "),
     ],
 )
 def test_another_partition_is_refused_where_it_is_said(text: str, where: str) -> None:

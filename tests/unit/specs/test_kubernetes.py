@@ -106,6 +106,7 @@ def test_flags_win() -> None:
         ("mounts: [a:/]", "train.yaml:8:11: `mounts` cannot be at /"),
         ("run_as_user: 0", "train.yaml:8:16: `run_as_user` must be at least 1, not 0"),
         ("gpu_resource: gpu", "train.yaml:8:17: `gpu_resource` must be a resource of nodes, not 'gpu'"),
+        ("security: lax", "train.yaml:8:13: `security` must be `restricted`, not lax"),
         ("image: a b", "train.yaml:5:10: `image` must be an image of a registry, not 'a b'"),
     ],
 )

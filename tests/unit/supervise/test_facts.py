@@ -161,7 +161,7 @@ def test_a_refusal_counts_and_ends() -> None:
 
 
 def test_no_answer_keeps_the_token() -> None:
-    task = facts.unanswered(replace(BASE, phase=Phase.SUBMITTING), "timed out", NOW)
+    task = facts.put_off(replace(BASE, phase=Phase.SUBMITTING), "timed out", NOW)
     assert (task.phase, task.token, task.failures) == (Phase.SUBMITTING, TOKEN, 0)
     assert task.not_before > NOW
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from remuda.backends.base import Node
 from remuda.plan.model import NodePolicy
 from remuda.store.rows import Evidence
-from remuda.supervise.failures.ledger import BAN, Exclusion, exclusions, judge, weigh
+from remuda.supervise.failures.ledger import BAN, Exclusion, judge, weigh
 
 NOW = 1000.0
 POLICY = NodePolicy()
@@ -33,9 +33,9 @@ def nodes(count: int, *, usable: bool = True, pools: tuple[str, ...] = ("p",)) -
 def avoided(evidence: list[Evidence], count: int = 10, needed: int = 1, policy: NodePolicy = POLICY) -> list[str]:
     return [
         item.node
-        for item in exclusions(
+        for item in judge(
             evidence, NOW, cluster="slurm", candidates=nodes(count), pools=("p",), needed=needed, policy=policy
-        )
+        ).excluded
     ]
 
 
@@ -96,8 +96,8 @@ def test_bans_leave_as_many_as_are_needed_and_the_rest_is_told() -> None:
 def test_what_cannot_be_used_anyway_does_not_count_as_left() -> None:
     mixed = [*nodes(2), replace(nodes(1)[0], name="down", usable=False), replace(nodes(1)[0], name="q", pools=("q",))]
     evidence = [against("down"), against("n0"), against("q")]
-    said = exclusions(evidence, NOW, cluster="slurm", candidates=mixed, pools=("p",), needed=1, policy=POLICY)
-    assert {item.node for item in said} == {"down", "n0"}
+    said = judge(evidence, NOW, cluster="slurm", candidates=mixed, pools=("p",), needed=1, policy=POLICY)
+    assert {item.node for item in said.excluded} == {"down", "n0"}
 
 
 def test_where_no_node_is_known_only_bans_count() -> None:
@@ -137,8 +137,8 @@ def test_of_nodes_that_are_all_away_some_are_kept_for_when_they_come_back() -> N
 
 def test_the_reason_names_the_heaviest_evidence() -> None:
     evidence = [half("n1"), against("n1", device="GPU-7")]
-    said = exclusions(evidence, NOW, cluster="slurm", candidates=nodes(9), pools=(), needed=1, policy=POLICY)
-    assert said == (Exclusion("n1", 1.5, "xid-79 on GPU-7 and 1 more"),)
+    said = judge(evidence, NOW, cluster="slurm", candidates=nodes(9), pools=(), needed=1, policy=POLICY)
+    assert said.excluded == (Exclusion("n1", 1.5, "xid-79 on GPU-7 and 1 more"),)
 
 
 pieces = st.builds(

@@ -39,7 +39,7 @@ async def test_a_bad_node_is_avoided_by_the_next_attempt_of_every_workload(bed: 
     bed.change("other", restart=True)
     await bed.go(5)
     assert bed.backend.requests["other.script.0.2.u2"].exclude_nodes == (), "evidence expires"
-    assert [item.kind for item in bed.journal.history("n2")] == ["xid-79"]
+    assert [item.kind for item in bed.journal.store.node_history("n2")] == ["xid-79"]
     assert bed.story("other")[-1].kind == "move"
 
 
@@ -51,11 +51,15 @@ async def test_a_cluster_that_does_not_answer_leaves_the_evidence_alone(bed: Bed
     await bed.go(5)
     assert bed.backend.requests[only(bed).token].exclude_nodes == ("n7",)
     assert [line.reason for line in bed.story() if line.kind == "nodes"] == ["script: avoids n7 (banned: noisy)"]
-    assert bed.journal.unban("n7", cluster="fake", now=bed.clock.now()) == 1
+    assert unban(bed, "n7") == 1
     bed.change(restart=True)
     await bed.go(5)
     assert bed.backend.requests[only(bed).token].exclude_nodes == ()
     assert [line.reason for line in bed.story() if line.kind == "nodes"][1:] == ["script: no node is avoided any more"]
+
+
+def unban(bed: Bed, node: str) -> int:
+    return bed.journal.store.end_evidence(bed.journal.fence, node, cluster="fake", kind=BAN, now=bed.clock.now())
 
 
 def banned(bed: Bed, *nodes: str, until: float = 4e9) -> None:
@@ -76,13 +80,13 @@ async def test_what_waits_gets_the_nodes_that_need_not_be_avoided_any_more(bed: 
     banned(bed, "n1", "n2")
     token = await waiting(bed)
     assert (bed.backend.requests[token].exclude_nodes, bed.backend.count("amend")) == (("n1", "n2"), 0)
-    bed.journal.unban("n1", cluster="fake", now=bed.clock.now())
+    unban(bed, "n1")
     banned(bed, "n3")
     await bed.go(20)
     assert bed.backend.requests[token].exclude_nodes == ("n2", "n3")
     assert (bed.backend.count("amend"), only(bed).avoids) == (1, AVOIDS_BANS)
     for node in ("n2", "n3"):
-        bed.journal.unban(node, cluster="fake", now=bed.clock.now())
+        unban(bed, node)
     await bed.go(20)
     assert (bed.backend.requests[token].exclude_nodes, only(bed).avoids) == ((), AVOIDS_NOTHING)
     await bed.go(60)
@@ -94,7 +98,7 @@ async def test_what_waits_gets_the_nodes_that_need_not_be_avoided_any_more(bed: 
 async def test_what_waits_is_told_again_by_whoever_comes_next(bed: Bed, trouble: str) -> None:
     banned(bed, "n1")
     token = await waiting(bed)
-    bed.journal.unban("n1", cluster="fake", now=bed.clock.now())
+    unban(bed, "n1")
     if trouble == "silence":
         bed.backend.silent = {"amend"}
         await bed.go(20)

@@ -107,7 +107,7 @@ class World(RuleBasedStateMachine):
             del self.living[token]
             self.tasks[current.key] = facts.refused(current, self.group, "no", self.now)
         elif silent:
-            self.tasks[current.key] = facts.unanswered(current, "timed out", self.now)
+            self.tasks[current.key] = facts.put_off(current, "timed out", self.now)
         else:
             self.tasks[current.key] = facts.accepted(current, Handle(token).native, self.now)
 

@@ -25,6 +25,7 @@ SWARM = want(TWO, ROUTER, endpoint=Endpoint(router="router"))
 ALL = want(TWO, ROUTER, endpoint=Endpoint(router="router", ready="all"))
 SHOWN = replace(ALL, announced=True)
 ALONE = want(TWO)
+PARTS = replace(ALONE, workload=ALONE.workload.model_copy(update={"kind": Kind.RECORDING}))
 NONE = replace(SWARM, counts={"replica": 0})
 DOWN = want(TWO, ROUTER, running=False, endpoint=Endpoint(router="router"))
 RELAYED = want(TWO, ROUTER, group("relay", 1, role=Role.RELAY), endpoint=Endpoint(router="router", relay="relay"))
@@ -76,6 +77,10 @@ def tasks(*phases: Phase, router: Phase | None = None) -> dict[TaskKey, Task]:
         pytest.param(SWARM, tasks(W, router=W), ("PENDING", 0, 2, "replica/0: r0"), id="one was never submitted"),
         pytest.param(ALONE, tasks(R, R), ("RUNNING", 2, 2, ""), id="no endpoint, all ready"),
         pytest.param(ALONE, tasks(R, T), ("STARTING", 1, 2, "replica/1: r1"), id="no endpoint, one ready"),
+        pytest.param(PARTS, tasks(R, X), ("RUNNING", 1, 2, ""), id="one of its parts was ended"),
+        pytest.param(PARTS, tasks(R, P), ("RUNNING", 1, 2, ""), id="one of its parts waits"),
+        pytest.param(PARTS, tasks(R, F), ("DEGRADED", 1, 2, "replica/1: r1"), id="one of its parts failed"),
+        pytest.param(PARTS, tasks(D, F), ("FAILED", 0, 2, "replica/1: r1"), id="the last of its parts failed"),
         pytest.param(DOWN, tasks(E, X, router=E), ("STOPPING", 0, 0, "2 tasks still end"), id="ending"),
         pytest.param(DOWN, tasks(X, X, router=E), ("STOPPING", 0, 0, "1 task still ends"), id="one ends"),
         pytest.param(DOWN, tasks(X, F, router=D), ("DOWN", 0, 0, ""), id="down"),
@@ -91,7 +96,6 @@ def tasks(*phases: Phase, router: Phase | None = None) -> dict[TaskKey, Task]:
 def test_summary(wanted: Want, seen: dict[TaskKey, Task], expected: tuple[str, int, int, str]) -> None:
     summary = summarise(wanted, seen)
     assert (summary.phase, summary.ready, summary.wanted, summary.reason) == expected
-    assert summary.is_up == (expected[0] in ("RUNNING", "DEGRADED"))
 
 
 def apart(*prefill: Phase, decode: tuple[Phase, ...]) -> dict[TaskKey, Task]:

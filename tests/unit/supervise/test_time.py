@@ -216,6 +216,33 @@ def test_the_first_report_after_a_requeue_is_known_by_its_number(by: float) -> N
     assert facts.reported(task, new, 1010.0).phase is Phase.READY
 
 
+QUEUED = Task(
+    key(group_name="script"), "fake", Phase.PENDING, 1, token="t", seq=40, requeues=1, last_seen=900.0, since=905.0
+)
+LOOKED_AT = replace(QUEUED, phase=Phase.STARTING, started_at=1000.0)
+BEGUN = replace(LOOKED_AT, seq=3, last_seen=1003.0)
+
+
+@pytest.mark.parametrize(
+    ("task", "start", "seq", "at", "is_taken"),
+    [
+        pytest.param(QUEUED, 1, 0, 990.0, True, id="before a look has seen it run"),
+        pytest.param(QUEUED, 0, 38, 890.0, False, id="of the start before"),
+        pytest.param(QUEUED, -1, 0, 990.0, True, id="of a pod, before a look has seen it run"),
+        pytest.param(LOOKED_AT, -1, 0, 990.0, True, id="of a pod, written before the look"),
+        pytest.param(LOOKED_AT, -1, 40, 1001.0, True, id="of a pod, with the number of the last"),
+        pytest.param(QUEUED, -1, 38, 890.0, False, id="of the pod before, late"),
+        pytest.param(LOOKED_AT, -1, 38, 890.0, False, id="of the pod before, later"),
+        pytest.param(BEGUN, 1, 2, 1002.0, False, id="late"),
+        pytest.param(BEGUN, -1, 2, 1002.0, False, id="of a pod, late"),
+        pytest.param(replace(QUEUED, requeues=0), -1, 38, 990.0, False, id="of what was not put back"),
+    ],
+)
+def test_which_reports_are_news_after_a_requeue(task: Task, start: int, seq: int, at: float, is_taken: bool) -> None:
+    heard = facts.reported(task, Report(token="t", attempt=1, seq=seq, at=at, state="ready", start=start), 1010.0)
+    assert (heard.phase is Phase.READY, heard.seq) == ((True, seq) if is_taken else (False, task.seq))
+
+
 TIMES = st.floats(1.0, 2e9)
 TASKS = st.builds(
     Task, st.just(key()), st.just("fake"), st.sampled_from(Phase), since=TIMES, not_before=TIMES, kill_at=TIMES,

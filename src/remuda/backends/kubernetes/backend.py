@@ -40,7 +40,7 @@ from remuda.backends.rundir import previous_dir
 from remuda.backends.tail import last_text
 from remuda.base.disk.files import write_atomic
 from remuda.base.disk.private import make_private
-from remuda.base.errors import BackendUnreachable, InputError, NotPrivate, Rejected, RemudaError
+from remuda.base.errors import BackendUnreachable, InputError, NoSuchCluster, NotPrivate, Rejected, RemudaError
 from remuda.wire.exit import ExitRecord, unseal
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class KubernetesBackend:
         before = said.pop(SERVER, "")
         access = config.load(**said, environ=self._environ, home=Path.home())  # type: ignore[arg-type]
         if before and access.server != before:
-            raise InputError(
+            raise NoSuchCluster(
                 f"{access.context} leads to {access.server} now, and this was sent to {before}",
                 hint=f"let it lead there again; if both are one cluster, change `{SERVER}` in {CLUSTER} of the attempt",
             )
@@ -277,11 +277,10 @@ class KubernetesBackend:
     async def _release(self, handle: Handle) -> None:
         if not handle.native:
             return
+        change = letting_go(Path(self.files.folder(handle.token)))
         async with self._room:
             for where in self._by_cluster([handle]):
-                await self._client(where).patch(
-                    "jobs", handle.native, letting_go(Path(self.files.folder(handle.token)))
-                )
+                await self._client(where).patch("jobs", handle.native, change)
 
     async def find(self, tokens: Sequence[str]) -> Mapping[str, Handle]:
         """Jobs of these tokens. One that is suspended and lacks its Secret is not whole: it is submitted again.
@@ -353,9 +352,8 @@ class KubernetesBackend:
     async def _look(self, where: Where, handles: Sequence[Handle]) -> dict[str, Observed]:
         """One cluster and namespace; what ends there is followed, and what has ended is kept."""
         client = self._client(where)
-        jobs, pods = await asyncio.gather(
-            *(client.list(kind, selector(labels_of(self.site))) for kind in ("jobs", "pods"))
-        )
+        mine = selector(labels_of(self.site))
+        jobs, pods = await asyncio.gather(*(client.list(kind, mine) for kind in ("jobs", "pods")))
         look, mute = Seen(jobs, pods), await asyncio.to_thread(reports_to, self.site)
         seen = {handle.token: self._observed(handle, look, mute) for handle in handles}
         await asyncio.gather(*(self._kept(client, look, token, one) for token, one in seen.items()))
@@ -441,11 +439,12 @@ class KubernetesBackend:
 
         Raises:
             BackendUnreachable: no answer.
+            InputError: the kubeconfig leads there, and cannot be used, or the server does not know who asks.
         """
         found = []
         mine = selector(labels_of(self.site, home=False))
         for where in await asyncio.to_thread(sent_anywhere, self.site.workloads):
-            with suppress(InputError):
+            with suppress(NoSuchCluster):
                 async with self._once(where) as client:
                     look = Seen(await client.list("jobs", mine), await client.list("pods", mine))
                 found += [stray for name in look.jobs for stray in strays(name, look)]
@@ -458,8 +457,9 @@ class KubernetesBackend:
             BackendUnreachable: no answer.
         """
         for where in await asyncio.to_thread(sent_anywhere, self.site.workloads):
-            async with self._once(where) as client:
-                await self._delete(client, stray.token, force=force)
+            with suppress(NoSuchCluster):
+                async with self._once(where) as client:
+                    await self._delete(client, stray.token, force=force)
 
     # --- the rest ----------------------------------------------------------------------------------------------------
 

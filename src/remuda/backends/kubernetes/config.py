@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
-from remuda.base.errors import InputError
+from remuda.base.errors import InputError, NoSuchCluster
 from remuda.specs.reading.document import parse
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def load(
     if name not in found["context"]:
         said = f"there is no context {name}" if name else "current-context is missing"
         where = ":".join(map(str, files)) or str(home / ".kube/config")
-        raise InputError(said, hint=f"contexts there: {', '.join(found['context']) or 'none'}", where=where)
+        raise NoSuchCluster(said, hint=f"contexts there: {', '.join(found['context']) or 'none'}", where=where)
     chosen = found["context"][name]
     cluster, user = (found[kind].get(chosen.text(kind)) for kind in ("cluster", "user"))
     for kind, entry in (("cluster", cluster), ("user", user)):
@@ -170,7 +170,7 @@ def _found(kubeconfig: str, environ: Mapping[str, str], home: Path) -> list[Path
     there = [file for file in files or [home / ".kube/config"] if file.exists()]
     if named and not there:
         origin = "" if kubeconfig else "KUBECONFIG: "
-        raise InputError(f"{origin}there is no {' and no '.join(map(str, files))}")
+        raise NoSuchCluster(f"{origin}there is no {' and no '.join(map(str, files))}")
     return there
 
 
@@ -279,7 +279,7 @@ def _of_pod(environ: Mapping[str, str], pod: Path, namespace: str, home: Path) -
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host or not (pod / "token").exists():
         lack = f"KUBECONFIG is not set, {home / '.kube/config'} has no contexts, and this process is not in a pod"
-        raise InputError(f"no cluster is configured: {lack}", hint="set KUBECONFIG, or name a file")
+        raise NoSuchCluster(f"no cluster is configured: {lack}", hint="set KUBECONFIG, or name a file")
     try:
         own, ca = (pod / "namespace").read_text().strip(), (pod / "ca.crt").read_bytes()
     except OSError as error:

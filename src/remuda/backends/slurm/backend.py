@@ -25,7 +25,7 @@ from remuda.backends.base import (
 )
 from remuda.backends.lastword import buried
 from remuda.backends.logs import Logs
-from remuda.backends.slurm import observing, strays
+from remuda.backends.slurm import carried, observing, strays
 from remuda.backends.slurm.arrays import Call, array_name, in_calls, merge, one_by_one
 from remuda.backends.slurm.check import check
 from remuda.backends.slurm.client import SlurmClient
@@ -76,6 +76,7 @@ class SlurmBackend:
         self.hurry_s = hurry_s
         self._pace = Pace(hurry_s)
         self.files = RunDirectories(site.workloads)
+        self._away = carried.CarriedNodes(site.workloads)
         self._logs = Logs()
         self._ender = Ender(self.client, self.files)
         self._gone_after_s = gone_after_s
@@ -92,7 +93,7 @@ class SlurmBackend:
         Raises:
             InputError: Slurm cannot be asked for it.
         """
-        return render(request, self.site)
+        return (carried.render if self.site.is_carried else render)(request, self.site)
 
     def as_sent(self, rendered: Sequence[Rendered]) -> Sequence[Rendered]:
         """Tasks of one array are one `sbatch`."""
@@ -244,8 +245,12 @@ class SlurmBackend:
                 continue
             twins += queue.twins(handle)
             answer = observing.live(line, handle.token, self.files, self._clock.now())
+            if answer is None and not self.files.exit_record(handle.token):
+                answer = self._away.owed(self.files.folder(handle.token), line, self._clock.now())
             if answer is None:
                 ended[handle] = line
+            elif self._away.is_silent(self.files.folder(handle.token)):
+                seen[handle.token] = replace(answer, unread=True)
             else:
                 seen[handle.token] = answer if line.name != pack_token(handle.token) else self._of_pack(handle, answer)
         seen |= await self._look_closer(queue, ended, missing)

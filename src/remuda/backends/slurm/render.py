@@ -53,6 +53,13 @@ class SlurmSite:
     """Interpreter on the nodes that runs it (3.9 or newer), where the workload names none."""
     port_locks: str = field(default_factory=lambda: f"/tmp/remuda-ports-{os.getuid()}")  # noqa: S108 - made with 0700
     """Directory of lock files, local to each node."""
+    carried_file: Path | None = None
+    """There while nodes do not see this directory, so that allocations are carried to them."""
+
+    @property
+    def is_carried(self) -> bool:
+        """Whether nodes have files of their own."""
+        return self.carried_file is not None and self.carried_file.exists()
 
 
 @dataclass(frozen=True)
@@ -83,7 +90,7 @@ def render(request: Request, site: SlurmSite) -> Rendered:
     steps = Steps(request.token, _launcher(place, site), _first_node(request))
     group, files = in_image(request.group, folder, place.container, steps)
     request = replace(request, group=group)
-    child, login_env = _child(request, place, site, folder)
+    child, login_env = child_of(request, place, site, folder)
     files[str(folder / "child.json")] = child.to_json()
     if child.fence_file:
         files[child.fence_file] = json.dumps({"token": request.token}) + "\n"
@@ -232,6 +239,11 @@ def _argv(request: Request, place: SlurmPlace, way: _Way, script: Path) -> tuple
     return (*argv, str(script))
 
 
+def argv_alone(request: Request, place: SlurmPlace, folder: Path, script: Path) -> tuple[str, ...]:
+    """The call for an allocation that has a job of its own, and shares nothing."""
+    return _argv(request, place, _Way(request.token, request.token, folder, folder), script)
+
+
 def place_of(request: Request) -> SlurmPlace:
     """The workload's settings for Slurm, with what the pool that was chosen changes.
 
@@ -267,7 +279,7 @@ def _typed(values: Mapping[str, object], request: Request) -> SlurmPlace:
     return place
 
 
-def _child(request: Request, place: SlurmPlace, site: SlurmSite, folder: Path) -> tuple[ChildSpec, dict[str, str]]:
+def child_of(request: Request, place: SlurmPlace, site: SlurmSite, folder: Path) -> tuple[ChildSpec, dict[str, str]]:
     """The child document, and what of the user's environment the job script sets before it loads modules.
 
     Modules and preambles put their directories before the user's; so they must come after the user's, and the child

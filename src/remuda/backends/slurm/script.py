@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 #: In words of a script that is shared by an array; no argument of any program can contain it.
 INDEX = "\0"
 
+#: --export=NONE would reach every srun of the user's script through this variable, and leave its tasks bare.
+SLURMS_ENVIRONMENT = "export SLURM_EXPORT_ENV=ALL"
+
 _MODULE_INITS = (
     "/etc/profile.d/modules.sh", "/etc/profile.d/lmod.sh", "/etc/profile.d/z00_lmod.sh",
     "/usr/share/lmod/lmod/init/bash", "/usr/share/Modules/init/bash", "/usr/share/modules/init/bash",
@@ -46,8 +49,7 @@ def script_text(
     lines = [f"#!{shell}", *(f"#SBATCH {option}" for option in place.directives), *directives]
     if token:
         lines.append(f"export REMUDA_TOKEN={_quote(token, array=array)}")
-    # --export=NONE would reach every srun of the user's script through this variable, and leave its tasks bare.
-    lines.append("export SLURM_EXPORT_ENV=ALL")
+    lines.append(SLURMS_ENVIRONMENT)
     if place.workdir:
         lines.append(f"export SLURM_SUBMIT_DIR={shlex.quote(place.workdir)}")
     if restarts_file:

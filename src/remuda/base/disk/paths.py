@@ -124,6 +124,16 @@ class StatePaths:
         return self.fleet / "environment.json"
 
     @property
+    def fleet_heard(self) -> Path:
+        """A file for each node of the host's fleet, as old as what was heard of it last."""
+        return self.fleet / "heard"
+
+    @property
+    def fleet_carried(self) -> Path:
+        """There while nodes of the host's fleet do not see this state directory."""
+        return self.fleet / "carried"
+
+    @property
     def fleet_node(self) -> Path:
         """What a machine that joined a fleet keeps."""
         return self.root / "fleet-node"

@@ -80,7 +80,7 @@ def status(as_json: bool) -> int:
 
 
 @client.command()
-@click.option("--force", is_flag=True, help="Give up what runs here instead of waiting for it.")
+@click.option("--force", is_flag=True, help="Give up what runs here, and a head that does not answer.")
 def disconnect(force: bool) -> None:
     """Leave the fleet: nothing new comes, and when nothing runs here any more, the node is gone."""
     from remuda.base.disk.paths import state_paths
@@ -94,14 +94,16 @@ def disconnect(force: bool) -> None:
 @click.option("-n", "--lines", "tail", default=50, type=click.IntRange(min=0), show_default="50",
               help="Show the last N lines (0: all).")  # fmt: skip
 @click.option("-f", "--follow", is_flag=True, help="Follow new lines.")
-def logs(tail: int, follow: bool) -> None:
-    """Print the log of the client in the background."""
+@click.option("--slurmd", is_flag=True, help="Show the log of this node's slurmd.")
+def logs(tail: int, follow: bool, slurmd: bool) -> None:
+    """Print the log of the client in the background, or that of its slurmd."""
     from remuda.base.disk.paths import state_paths
     from remuda.base.errors import NotFound
     from remuda.client import host_log
     from remuda.fleet.membership import LOG
 
-    path = state_paths().fleet_node / LOG
+    folder = state_paths().fleet_node
+    path = next(folder.glob("slurm/log/slurmd.*.log"), folder / "slurm/log/slurmd.log") if slurmd else folder / LOG
     if not path.exists():
         raise NotFound(f"there is no {path} yet", hint="remuda client connect … --detach")
     host_log.read(path, echo, tail=tail, follow=follow)

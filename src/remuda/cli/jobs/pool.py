@@ -81,7 +81,7 @@ def _show_plan(members: Sequence[PoolMember], bound: int, facts: Looked, *, as_j
                 "job": one.said.job.model_dump() if one.said.job else None, "stays": one.said.stays,
                 "tasks": [
                     {"token": item.token, "argv": list(item.argv)}
-                    for item in rendering.shown([one.planned.workload], facts.paths)
+                    for item in rendering.shown([one.planned.workload], facts)
                 ],
             }
             for one in members

@@ -28,7 +28,8 @@ def lines(live: Live, now: float) -> list[str]:
     facts += [f"{show_count(status.missed)} missed"] if status.missed else []
     facts += [f"{show_count(status.lost)} not written"] if status.lost else []
     facts += [f"thinned to 1 Hz: {show_counted(status.thinned, 'minute')}"] if status.thinned else []
-    head = [f"{live.name}: {', '.join(facts)}", *([f"  {status.reason}"] if status.reason else [])]
+    where = f" on {live.node}" if live.node else ""
+    head = [f"{live.name}{where}: {', '.join(facts)}", *([f"  {status.reason}"] if status.reason else [])]
     return [*head, *(line(gpu, live.users.get(str(gpu.get("uuid")), ())) for gpu in status.gpus)]
 
 

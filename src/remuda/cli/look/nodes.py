@@ -1,4 +1,4 @@
-"""`nodes list | ban | unban | history | test`."""
+"""`nodes list | status | ban | unban | lost | history | test`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remuda.base.units import show_duration
+from remuda.base.units import show_duration, show_size
 from remuda.cli.lazy import NearGroup, examples
-from remuda.cli.show import console, echo, is_terminal, print_json, say, style_of, table, words
+from remuda.cli.show import console, echo, is_terminal, pairs, print_json, say, style_of, table, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,11 +57,37 @@ def show_nodes(partition: str, backend: str, *, as_json: bool) -> None:
     draw_nodes(views)
 
 
+_COLUMNS = ["node", "state", "GPUs", "type", "CPUs", "weight", "heard", "partitions"]
+
+
 def draw_nodes(views: Sequence[dict[str, Any]]) -> None:
     """A line for each node, and what is to be said of it below."""
-    columns = ["node", "state", "GPUs", "type", "CPUs", "weight", "heard", "partitions"]
     rows, below = [_row(view) for view in views], ["; ".join(_notes(view)) for view in views]
-    table(columns, rows, below=below, rarely=["weight", "CPUs", "heard", "type"], empty="there are no nodes")
+    table(_COLUMNS, rows, below=below, rarely=["weight", "CPUs", "heard", "type"], empty="there are no nodes")
+
+
+@nodes.command(name="status", epilog=examples("remuda nodes status gpu-box-2"))
+@click.argument("name", metavar="NODE")
+@_BACKEND
+@_JSON
+def status_(name: str, backend: str, as_json: bool) -> int:
+    """Show one node in full. Ends with 1 where it gets no work, or its client says that something is wrong."""
+    from remuda.client.http import connect
+    from remuda.views.nodes import unknown_node
+
+    views = {view["name"]: view for view in connect().get("/nodes", backend=backend)}
+    if name not in views:
+        raise unknown_node(name, views, "the cluster")
+    joined: dict[str, Any] = next((one for one in connect().get("/fleet").get("nodes", ()) if one["name"] == name), {})
+    view = joined | views[name]
+    if as_json:
+        print_json(view)
+    else:
+        told = [(key, view.get(key, "")) for key in ("address", "remuda", "slurm")]
+        disk = ("disk free", show_size(view["free_bytes"]) if view.get("free_bytes") else "")
+        pairs([*zip(_COLUMNS, _row(view), strict=True), ("memory", show_size(view["mem_bytes"])), *told, disk,
+               ("notes", "; ".join(_notes(view)))])  # fmt: skip
+    return not view["usable"] or bool(view["problems"])
 
 
 def _row(view: dict[str, Any]) -> list[str]:

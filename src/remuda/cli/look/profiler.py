@@ -1,4 +1,4 @@
-"""`profiler`: record what the GPUs of this machine do, and look at recordings."""
+"""`profiler`: record what the GPUs of this machine or of a fleet do, and look at recordings."""
 
 from __future__ import annotations
 
@@ -39,10 +39,18 @@ def profiler() -> None:
     help="Rate: 10Hz, 100ms, or milliseconds: 1000.",
 )
 @click.option("--gpus", default="", metavar="0,1", help="Indexes as in nvidia-smi, or UUIDs (default: all).")
+@click.option("--node", "nodes", multiple=True, metavar="NODE",
+              help="Node of this host's fleet to record; repeatable (default: all with GPUs).")  # fmt: skip
+@click.option("--here", is_flag=True, help="Record this machine, although its host has a fleet.")
 @dry()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def start(name: str, freq: str, gpus: str, dry_run: bool, as_json: bool) -> None:
-    """Start recording the GPUs of this machine, until `profiler stop`; it survives this command."""
+def start(
+    name: str, freq: str, gpus: str, nodes: tuple[str, ...], here: bool, dry_run: bool, as_json: bool
+) -> None:  # fmt: skip
+    """Start recording the GPUs of this machine, or of all nodes of its fleet, until `profiler stop`.
+
+    It survives this command.
+    """
     from remuda.base.errors import InputError, located
     from remuda.cli import plans
     from remuda.client.recordings import profiler as recordings
@@ -52,18 +60,26 @@ def start(name: str, freq: str, gpus: str, dry_run: bool, as_json: bool) -> None
         interval = parse_interval(freq)
     if not interval:
         raise InputError("0 is not a sampling rate", hint="write 10Hz, 100ms or 1000", where="--freq")
+    if here and nodes:
+        raise click.UsageError("--here is this machine, and --node one of the fleet: say one of them")
+    where = () if here else recordings.nodes_of_fleet(nodes)
     facts = planning.facts_of()
-    planned = recordings.plan(name, interval, _chosen(gpus), facts)
+    planned = recordings.plan(name, interval, _chosen(gpus), facts, where)
     if plans.tell(planning.answered([planned], facts, dry_run=dry_run), dry_run=dry_run, as_json=as_json):
         return
     live = recordings.begin(planned)
     if as_json:
-        print_json(live.to_json())
+        print_json([one.to_json() for one in live] if where else live[0].to_json())
         return
-    count = show_counted(len(live.status.gpus), "GPU")
-    say(f"{live.name} records {count} at {show_interval(interval)}")
-    say(f"  remuda profiler status -w · remuda profiler stop · remuda profiler analyze {live.name}")
-    echo(live.name)
+    made = planned.workload.name
+    count = show_counted(sum(len(one.status.gpus) for one in live), "GPU")
+    on = f" of {show_counted(sum(bool(one.status.gpus) for one in live), 'node')}" if where else ""
+    say(f"{made} records {count}{on} at {show_interval(interval)}")
+    for one in live:
+        if one.status.state != "recording":
+            say(f"  {one.node}: {one.status.reason}")
+    say(f"  remuda profiler status -w · remuda profiler stop · remuda profiler analyze {made}")
+    echo(made)
 
 
 def _chosen(text: str) -> list[str]:
@@ -81,11 +97,12 @@ def _chosen(text: str) -> list[str]:
 
 @profiler.command(epilog=examples("remuda profiler status", "remuda profiler status -w"))
 @click.option("--name", default="", help="Name of the recording (default: all).")
+@click.option("--node", default="", metavar="NODE", help="Node of the fleet to show (default: all).")
 @click.option("-w", "--watch", is_flag=True, help="Redraw every second until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def status(name: str, watch: bool, as_json: bool) -> None:
+def status(name: str, node: str, watch: bool, as_json: bool) -> None:
     """Show the GPUs now, one line each: load, memory, watts, temperature and processes."""
-    looks = _looks(name, watch=watch)
+    looks = _looks(name, node, watch=watch)
     if watch and is_terminal() and not as_json:
         _draw(looks)
         return
@@ -96,13 +113,13 @@ def status(name: str, watch: bool, as_json: bool) -> None:
             _print(found)
 
 
-def _looks(name: str, *, watch: bool) -> Iterator[list[Live]]:
+def _looks(name: str, node: str, *, watch: bool) -> Iterator[list[Live]]:
     from remuda.client.recordings import profiler as recordings
 
-    yield recordings.live(name)
+    yield recordings.live(name, node)
     while watch:
         time.sleep(_AGAIN_S)
-        yield recordings.live(name)
+        yield recordings.live(name, node)
 
 
 def _print(found: list[Live]) -> None:

@@ -43,11 +43,13 @@ _of_recipes = together(
     help="Write the commands and the resolved recipe of --dry-run to DIR.",
 )
 @click.option("--sweep", is_flag=True, help="Measure what is not known of FILE: its section `sweep`, selected recipes.")
+@click.option("--again", is_flag=True, help="Measure known points of --sweep once more, too.")
 @click.option("--wait/--no-wait", default=True, help="Wait until the endpoint answers (default), or return at once.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def apply(  # noqa: PLR0913
     targets: tuple[str, ...], name: str, settings: tuple[str, ...], unset: tuple[str, ...], backend: str | None,
-    cluster_file: Path | None, *, dry_run: bool, write: Path | None, sweep: bool, wait: bool, as_json: bool,
+    cluster_file: Path | None, *, dry_run: bool, write: Path | None, sweep: bool, again: bool, wait: bool,
+    as_json: bool,
 ) -> int:  # fmt: skip
     """Bring up the deployment of a recipe: workers by role, then the frontend; print its URL.
 
@@ -63,6 +65,8 @@ def apply(  # noqa: PLR0913
         raise click.UsageError("--sweep is several deployments: it goes without --write")
     if write is not None and not dry_run:
         raise click.UsageError("--write goes with --dry-run: an apply writes its directory by itself")
+    if again and not sweep:
+        raise click.UsageError("--again goes with --sweep: what `apply` measures is always measured")
     if len(targets) > 1 and not sweep:
         raise click.UsageError(f"apply brings up one deployment, not {len(targets)}: --sweep has several measured")
     cluster = str(cluster_file.absolute()) if cluster_file is not None else ""
@@ -74,7 +78,8 @@ def apply(  # noqa: PLR0913
         from remuda.cli.serve import sweeps
 
         words["targets"] = targets
-        return sweeps.show(words, as_json=as_json) if dry_run else sweeps.run(words, wait=wait, as_json=as_json)
+        said = {"again": again, "as_json": as_json}
+        return sweeps.show(words, **said) if dry_run else sweeps.run(words, wait=wait, **said)
     words["target"] = targets[0]
     if wait and not dry_run:
         from remuda.cli.serve import deployed

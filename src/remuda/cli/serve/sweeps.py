@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from remuda.base.errors import Conflict
 from remuda.base.units import show_counted
+from remuda.batch.threads import collecting_seldom
 from remuda.cli.serve.sweep import follow_sweep, go_on
 from remuda.cli.show import echo, print_json, say, table
 from remuda.client.bench import sweeps
@@ -19,16 +22,17 @@ if TYPE_CHECKING:
     from remuda.client.bench.sweeps import Points
 
 
-def show(words: Mapping[str, Any], *, as_json: bool) -> int:
+@collecting_seldom()
+def show(words: Mapping[str, Any], *, again: bool, as_json: bool) -> int:
     """Print what would be measured of what these words of `apply` say; nothing is started or written."""
     facts = planning.facts_of()
     planned = plan_sweep(facts, **words)
-    points = sweeps.points_of(planned)
+    points = sweeps.points_of(planned, again=again)
     bound = min(one.pop("max_running") for one in points)
+    plans = [planning.plan("deployment", draft, facts) for draft in sweeps.unknown(planned, points).values()]
     if as_json:
         print_json({"points": points, "deployments": len(planned), "max_running": bound})
         return 0
-    plans = [planning.plan("deployment", one[0][1].draft, facts) for one in planned.values()]
     answers = [planning.answered([one], facts, dry_run=True) for one in plans]
     told = [f"note: {note}" for answer in answers for note in answer["notes"]]
     told += [f"would fail: {finding}" for answer in answers for finding in answer["findings"]]
@@ -41,20 +45,23 @@ def show(words: Mapping[str, Any], *, as_json: bool) -> int:
     return 0
 
 
-def run(words: Mapping[str, Any], *, wait: bool, as_json: bool) -> int:
+@collecting_seldom()
+def run(words: Mapping[str, Any], *, wait: bool, again: bool, as_json: bool) -> int:
     """Have measured what is not known of what these words of `apply` say; 1 when points are missing in the end."""
     facts = planning.facts_of()
     planned = plan_sweep(facts, **words)
-    points = sweeps.points_of(planned)
+    points = sweeps.points_of(planned, again=again)
     if all(one["state"] == KNOWN for one in points):
         say("nothing to measure: all points are known")
+        with suppress(Conflict):  # what runs under its name is what `sweep` tells of
+            sweeps.begin(planned, points, facts, connect())
     else:
         host = connect()
         begun = sweeps.begin(planned, points, facts, host)
         say(f"{_to_measure(points)}, at most {begun['bound']} at once; {go_on(begun['name'])}")
         if wait:
             follow_sweep(host, begun)
-            points = sweeps.points_of(planned)
+            points = sweeps.known(points)
     if as_json:
         print_json({"points": points, "deployments": len(planned)})
     else:

@@ -35,6 +35,7 @@ _fleet = together(
 @_fleet
 def start(foreground: bool, wait: str, lease: str | None, unpack: bool, **asked: Any) -> int:
     """Start the host unless it is running; with --port as the head of a fleet, as later hosts then are."""
+    from remuda.base.disk.paths import state_paths
     from remuda.cli import typed
 
     asked["lease_s"] = None if lease is None else typed.duration(lease, "--lease")
@@ -45,6 +46,8 @@ def start(foreground: bool, wait: str, lease: str | None, unpack: bool, **asked:
         from remuda.host.server import main
 
         return main()
+    if is_head and asked["port"] is None and not (state_paths().fleet / "head.json").exists():
+        raise click.UsageError("this host is not the head of a fleet: to make it one, say --port, too (--port 8090)")
     from remuda.client.http import connect
 
     if unpack:
@@ -64,6 +67,7 @@ def start(foreground: bool, wait: str, lease: str | None, unpack: bool, **asked:
 @click.option("--fleet", is_flag=True, help="End the fleet, too: its nodes get nothing new, its controller ends.")
 def stop(timeout: float, fleet: bool) -> None:
     """Stop the host. Workloads keep running, unsupervised until a host starts again."""
+    from remuda.base.disk.paths import state_paths
     from remuda.base.units import show_counted
     from remuda.client.http import HostClient, connect
 
@@ -77,6 +81,8 @@ def stop(timeout: float, fleet: bool) -> None:
     left = client.stop(timeout)
     tasks = show_counted(left, "task", "keeps", "keep")
     say("the host has ended" + (f"; {tasks} running, unwatched" if left else ""))
+    if state_paths().fleet_environment.exists():
+        say("the fleet's controller keeps running, and its nodes their work; to end it, too: remuda host stop --fleet")
 
 
 @host.command()
@@ -112,13 +118,15 @@ def status(as_json: bool) -> None:
     help="Show the last N lines (0: all).",
 )
 @click.option("-f", "--follow", is_flag=True, help="Follow new lines.")
-def logs(tail: int, follow: bool) -> None:
-    """Print the host's log."""
+@click.option("--controller", is_flag=True, help="Show the log of the fleet's slurmctld.")
+def logs(tail: int, follow: bool, controller: bool) -> None:
+    """Print the host's log, or that of its fleet's controller."""
     from remuda.base.disk.paths import state_paths
     from remuda.base.errors import NotFound
     from remuda.client import host_log
 
-    path = state_paths().host_log
+    paths = state_paths()
+    path = paths.fleet / "log/slurmctld.log" if controller else paths.host_log
     if not path.exists():
-        raise NotFound(f"there is no {path} yet", hint="remuda host start")
+        raise NotFound(f"there is no {path} yet", hint=f"remuda host start{' --port 8090' if controller else ''}")
     host_log.read(path, echo, tail=tail, follow=follow)

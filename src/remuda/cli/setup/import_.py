@@ -1,4 +1,4 @@
-"""`import shepherd`: import runs and bans of another supervisor."""
+"""`import shepherd | gswarm`: take over what another program has: runs, bans, settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from remuda.cli.show import echo, print_json, say
 
 @click.group(name="import", cls=NearGroup)
 def import_() -> None:
-    """Import runs and bans of another supervisor."""
+    """Take over what another program has: runs and bans, or its settings."""
 
 
 @import_.command()
@@ -35,6 +35,34 @@ def shepherd(folder: Path, start: bool, dry_run: bool, as_json: bool) -> int:
     else:
         _show(result, dry_run=dry_run, start=start)
     return 1 if result["problems"] else 0
+
+
+@import_.command()
+@click.argument("folder", default="~/.gswarm", type=click.Path(path_type=Path), metavar="[DIR]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def gswarm(folder: Path, as_json: bool) -> int:
+    """Say what each key of gswarm's config.yaml in DIR (default ~/.gswarm) is here: a command, a default, or not used.
+
+    Recordings in DIR_profiler_data are named, too. Nothing is changed. Keys that are not known are listed; the exit
+    code is 1 then.
+    """
+    from remuda.client.upkeep import gswarm as seed
+
+    found = seed.read(folder)
+    if as_json:
+        print_json(found.to_json())
+        return 1 if found.problems else 0
+    for one in found.keys:
+        echo(f"{one.key}: {one.value}\n    {one.here}")
+    for path in found.recordings:
+        echo(f"{path}\n    remuda profiler analyze --data {path}")
+    if found.defaults:
+        from remuda.specs.reading.load import defaults_path
+
+        echo(f"\nin {defaults_path()[0]}:\n\n{found.defaults}", nl=False)
+    for problem in found.problems:
+        say(f"not imported: {problem}")
+    return 1 if found.problems else 0
 
 
 def _show(result: dict[str, Any], *, dry_run: bool, start: bool) -> None:

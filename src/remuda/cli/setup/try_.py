@@ -12,11 +12,8 @@ from pathlib import Path
 
 import click
 
+from remuda.base.words import DRILLS, TRY_LETTERS
 from remuda.cli.lazy import NearGroup
-
-SLURM_DRILLS = ("crash", "freeze", "thaw", "cut", "heal", "stop", "start", "drain", "resume")
-KUBERNETES_DRILLS = ("crash", "start", "advance")
-LONGEST_PATH = 70
 
 
 @click.group("try", cls=NearGroup)
@@ -29,8 +26,8 @@ def try_() -> None:
 @click.option("--no-accounting", is_flag=True, help="Leave out slurmdbd and its database: lighter, but without sacct.")
 @click.option("--shared", is_flag=True, help="Let nodes share this machine's network even if isolation is possible.")
 @click.option("--install", is_flag=True, help="Install missing Debian packages (as root).")
-@click.option("--drill", nargs=2, type=(click.Choice(SLURM_DRILLS), str), metavar="DRILL NAME",
-              help=f"Break or repair a node or a service: {', '.join(SLURM_DRILLS)}.")  # fmt: skip
+@click.option("--drill", nargs=2, type=(click.Choice(DRILLS["slurm"]), str), metavar="DRILL NAME",
+              help=f"Break or repair a node or a service: {', '.join(DRILLS['slurm'])}.")  # fmt: skip
 @click.option("--status", "show", is_flag=True, help="Show the state of the cluster.")
 @click.option("--down", is_flag=True, help="Stop the cluster and remove its directory.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -57,7 +54,7 @@ def slurm(
 
 @try_.command()
 @click.option("--dir", "folder", type=click.Path(path_type=Path), help="Directory (default: in the state directory).")
-@click.option("--drill", nargs=2, type=(click.Choice(KUBERNETES_DRILLS), str), metavar="DRILL NAME",
+@click.option("--drill", nargs=2, type=(click.Choice(DRILLS["kubernetes"]), str), metavar="DRILL NAME",
               help="`crash` or `start` a node, or `advance` the cluster's clock by seconds.")  # fmt: skip
 @click.option("--status", "show", is_flag=True, help="Show the state of the cluster.")
 @click.option("--down", is_flag=True, help="Stop the cluster and remove its directory.")
@@ -126,7 +123,7 @@ def default_folder(name: str) -> Path:
     from remuda.base.disk.paths import state_paths
 
     usual = state_paths().root / "try" / name
-    if len(str(usual.resolve())) <= LONGEST_PATH:
+    if len(str(usual.resolve())) <= TRY_LETTERS:
         return usual
     tag = hashlib.sha256(os.fsencode(usual)).hexdigest()[:12]
     return Path("/tmp") / f"remuda-try-{os.getuid()}-{tag}"  # noqa: S108 - made by the program, never shared

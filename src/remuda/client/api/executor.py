@@ -135,7 +135,7 @@ class Executor:
         planned = planning.plan("gang", read_gang("", mapping_overrides(fields, "launch_replicas(…)")), facts)
         if files:
             planned = replace(planned, workload=_with_files(planned.workload, files))
-            rendering.calls([planned.workload], facts.paths)  # there may be too much of them
+            rendering.calls([planned.workload], facts)  # there may be too much of them
         view = submission.send_plans([planned], facts=facts)[0]
         return _handles(view, n_replicas)
 

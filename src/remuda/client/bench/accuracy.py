@@ -26,7 +26,7 @@ from remuda.bench.judging.rules import failures
 from remuda.bench.load import Load
 from remuda.client.bench.benchmarks import Measured
 from remuda.plan.deployment.bench import HUB_TOKEN
-from remuda.specs.benchmark import QuestionFields
+from remuda.specs.benchmark import SETS, QuestionFields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -58,12 +58,14 @@ def check(spec: QuestionFields) -> KnownTasks:
 
     for name in spec.tasks:
         if name not in found.task_index:
-            near = did_you_mean(name, found.all_tasks, most=3)
+            known = f"`sums` is shipped; lm-eval loads {', '.join(SETS)} and its other tasks from the hub"
+            near = did_you_mean(name, found.all_tasks, known, most=3, cutoff=0.75)
             raise InputError(f"there is no task {name!r}", hint=near, where="tasks")
         data = next((data for begin, data in _GATED.items() if name.startswith(begin)), "")
         kept = Path(constants.HF_HUB_CACHE, f"datasets--{data.replace('/', '--')}")
         if data and not get_token() and not kept.exists():
-            hint = f"accept its terms at https://huggingface.co/datasets/{data}, and name the variable with your token"
+            said = f"accept its terms at https://huggingface.co/datasets/{data}, and say which variable has your token"
+            hint = f"{said}: --hub-token-env NAME, or `hub_token: {{env: NAME}}` in a document"
             raise InputError(f"the questions of {name} are gated, and {HUB_TOKEN} is not set", hint=hint, where="tasks")
     return found
 

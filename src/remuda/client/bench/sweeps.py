@@ -22,6 +22,7 @@ from remuda.look import planning
 from remuda.look.kinds.deployment import draft_of
 from remuda.plan.deployment.bench import SEARCH, measuring
 from remuda.plan.deployment.bench import told as told_of
+from remuda.specs.benchmark import MOST_REPEATS
 from remuda.specs.recipe.sweeps import plain
 from remuda.supervise.campaign import DONE, SWEEP
 
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
 
     from remuda.bench.judging.compare import Comparison
     from remuda.bench.point import Point
+    from remuda.client.bench.benchmarks import BenchPlan
     from remuda.client.http import HostClient
     from remuda.look.facts import Looked
-    from remuda.plan.compile import Plan
+    from remuda.plan.compile import Draft, Plan
+    from remuda.specs.deployment import DeploymentSpec
     from remuda.specs.recipe.load import Recipe
 
     Planned = Mapping[str, Sequence[tuple[Recipe, Plan]]]
@@ -44,27 +47,45 @@ _RECORDED: Final = ("parameters", "params", "deployment", "repeats", "load", "ad
 """What the host keeps of a point."""
 
 
-def points_of(planned: Planned) -> list[dict[str, Any]]:
-    """Every load of every recipe, and what is known of it: its points that count, as for `bench`."""
+def points_of(planned: Planned, *, again: bool = False) -> list[dict[str, Any]]:
+    """Every load of every recipe, and what is known of it: its points that count, as for `bench`.
+
+    Raises:
+        InputError: they are to be measured `again`, and one is a search.
+    """
     names, found = _names(planned), list[dict[str, Any]]()
-    is_one = len(_files(planned)) == 1
+    seen: dict[str, BenchPlan] = {}
+    is_one, there = len(_files(planned)) == 1, benchmarks.by_address(benchmarks.store())
     for config, recipe, plan in ((config, *one) for config, together in planned.items() for one in together):
         point = recipe.point
         assert point is not None
-        file = "" if is_one else Path(recipe.loaded.file).name
-        words = " ".join(filter(None, (file, recipe.selector, point.label)))
-        about: dict[str, Any] = {"parameters": words, "params": plain(point.params)}
+        about: dict[str, Any] = {"parameters": _words(recipe, is_one=is_one), "params": plain(point.params)}
         about |= {"deployment": names[config], "repeats": point.repeats, "max_running": point.max_running}
         told = told_of(plan.workload, plan.spec)
         servers = sum(group.count for group in plan.workload.groups if group.role.serves)
-        found += [{**about, **one} for one in _loads(told, servers)]
-    return known(found)
+        mine = known([{**about, **one} for one in _loads(told, servers, seen)], there)
+        if again and SEARCH in told:
+            raise InputError("a search measures no load twice", hint="leave --again out", where="--again")
+        if again:
+            repeats = min(MOST_REPEATS, point.repeats + max(len(one["points"]) for one in mine))
+            mine = known([{**one, "repeats": repeats} for one in mine], there)
+        found += mine
+    return found
 
 
-def _loads(told: Mapping[str, Any], servers: int) -> list[dict[str, Any]]:
-    """The loads of a benchmark, or its search, each with its address."""
-    plan = foreseen(told, servers)
-    address = plan.sessions[0].address
+def _words(recipe: Recipe, *, is_one: bool) -> str:
+    """What a recipe of a sweep is called, with its file unless that `is_one` for all."""
+    file, point = "" if is_one else Path(recipe.loaded.file).name, recipe.point
+    return " ".join(filter(None, (file, recipe.selector, point.label if point is not None else "")))
+
+
+def _loads(told: Mapping[str, Any], servers: int, seen: dict[str, BenchPlan]) -> list[dict[str, Any]]:
+    """The loads of a benchmark, or its search, each with its address; those `seen` were of other configs."""
+    key = repr(({**told, "config": ""}, servers))
+    plan = seen.get(key) or seen.setdefault(key, foreseen(told, servers))
+    session = plan.sessions[0]
+    session.target = replace(session.target, config=told["config"])
+    address = session.address
     if SEARCH not in told:
         return [{"load": load.label, "address": address(load)} for load in plan.loads]
     hunt, said = search.hunt_of(told, plan), told[SEARCH]
@@ -83,9 +104,11 @@ def measured(point: Mapping[str, Any], there: Mapping[str, Sequence[Point]]) -> 
     return asked, search.result(hunt, outcome) if outcome is not None else ""
 
 
-def known(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same with the names of what was measured and counts, and the state that follows."""
-    there = benchmarks.by_address(benchmarks.store())
+def known(
+    points: list[dict[str, Any]], there: Mapping[str, Sequence[Point]] | None = None
+) -> list[dict[str, Any]]:  # fmt: skip
+    """The same with the names of what was measured and counts, and the state that follows; `there` is all stored."""
+    there = benchmarks.by_address(benchmarks.store()) if there is None else there
     for one in points:
         found, result = measured(one, there)
         names = [point.name for point in found if point.verdict != INVALID]
@@ -105,6 +128,12 @@ def _names(planned: Planned) -> dict[str, str]:
     return {config: f"{name}-{config[:size]}" for config, name in names.items()}
 
 
+def unknown(planned: Planned, points: Points) -> dict[str, Draft[DeploymentSpec]]:
+    """Name -> draft of each deployment that has something to measure: only these are planned."""
+    new = {one["deployment"] for one in points if one["state"] != KNOWN}
+    return {name: draft_of(planned[config][0][0], name) for config, name in _names(planned).items() if name in new}
+
+
 def begin(planned: Planned, points: Points, facts: Looked, host: HostClient) -> dict[str, Any]:
     """Hand a sweep to the host, which carries it out; the campaign that it is.
 
@@ -115,18 +144,16 @@ def begin(planned: Planned, points: Points, facts: Looked, host: HostClient) -> 
     (_, first), secrets, names = next(iter(planned.values()))[0], dict[str, str](), _names(planned)
     if not first.workload.is_here:
         check_cluster(host)
-    rows = list[dict[str, Any]]()
+    rows, drafts, is_one = list[dict[str, Any]](), unknown(planned, points), len(_files(planned)) == 1
+    repeats = {(one["deployment"], one["parameters"]): one["repeats"] for one in points}
     mine: dict[str, list[Mapping[str, Any]]] = {name: [] for name in names.values()}
     for one in points:
         mine[one["deployment"]].append(one)
     for config, name in names.items():
-        row: dict[str, Any] = {"outcome": DONE}
-        if all(one["state"] == KNOWN for one in mine[name]):  # never brought up, so its name is all that is needed
-            bare: dict[str, Any] = {"name": name, "groups": (), "files": {}, "ends_with": None, "pack": None}
-            row["workload"] = first.workload.model_copy(update=bare).model_dump(mode="json")
-        else:
-            plan = planning.plan("deployment", draft_of(planned[config][0][0], name), facts)
-            asked = [(one.spec, each.point.repeats) for each, one in planned[config] if each.point is not None]
+        row: dict[str, Any] = {"name": name, "outcome": DONE}
+        if name in drafts:
+            plan = planning.plan("deployment", drafts[name], facts)
+            asked = [(one.spec, repeats[name, _words(each, is_one=is_one)]) for each, one in planned[config]]
             row = row_of(replace(plan, workload=measuring(plan.workload, asked)), facts, secrets)
         said = json.dumps([[point["address"], point["repeats"]] for point in mine[name]])
         row["address"] = hashlib.sha256(said.encode()).hexdigest()[:16]

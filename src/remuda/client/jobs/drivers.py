@@ -25,7 +25,6 @@ from remuda.look import planning
 from remuda.plan.job import Beside, Driver, DriverOptions
 from remuda.plan.model import Secret, Workload
 from remuda.specs.backend import SlurmJob
-from remuda.specs.places import in_images
 from remuda.views.job_folders import META, OUTCOME, JobFolder
 
 if TYPE_CHECKING:
@@ -83,8 +82,8 @@ def place_of(client: HostClient, swarm: str, *, here: bool = False, **asked: Any
 
 
 def can_be_beside(swarm: Workload) -> bool:
-    """Whether drivers run on the cluster of a swarm: not where each task has files of its own."""
-    return not (swarm.is_here or in_images(swarm.backend))
+    """Whether drivers run on the cluster of a swarm: not where its router is here, or tasks have files of their own."""
+    return not swarm.is_asked_here
 
 
 def endpoint_file(place: Beside) -> str:

@@ -32,7 +32,8 @@ def sentences(name: str) -> list[str]:
     found = folders(name)
     if not found:
         return []
-    told = [f"  {words}" for words in dict.fromkeys(map(_trouble, found)) if words]
+    parts = [one for folder in found for one in profiler.parts(folder)]
+    told = [f"  {words}" for words in dict.fromkeys(map(_trouble, parts)) if words]
     if _size(found) > _MOST_BYTES:
         told.append(f"  the recording is large: remuda profiler analyze {name}")
     else:

@@ -18,6 +18,8 @@ from remuda.base.ids import check_name
 from remuda.base.text import did_you_mean
 from remuda.base.waiting import until
 from remuda.client.http import connect
+from remuda.fleet.roll import Roll
+from remuda.views.nodes import unknown_node
 from remuda.wire.recording import Status
 from remuda.wire.spool import BLOCKS, CLOSED, OPEN, STATUS, decode, records, spools, unpack
 
@@ -72,18 +74,50 @@ class Live:
         name: of it.
         status: what the recorder says of itself.
         users: of each GPU, by UUID: what runs on it.
+        node: of the fleet, that it is on; empty for this machine.
     """
 
     name: str
     status: Status
     users: dict[str, tuple[str, ...]]
+    node: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
-        return {"name": self.name, **json.loads(self.status.to_json()), "users": self.users}
+        return {"name": self.name, "node": self.node, **json.loads(self.status.to_json()), "users": self.users}
 
 
-def plan(name: str, interval_s: float, gpus: Sequence[str], facts: Looked) -> Plan:
+def nodes_of_fleet(named: Sequence[str]) -> tuple[str, ...]:
+    """Nodes of this host's fleet that can be recorded: those that were named, else all that have GPUs.
+
+    Returns:
+        Their names; nothing where this host has no fleet.
+
+    Raises:
+        NotFound: there is no such node, or no fleet although one is named.
+        InputError: it joined without a GPU, or all did; or nodes have files of their own.
+    """
+    paths = state_paths()
+    if not paths.fleet_environment.exists():
+        if named:
+            raise NotFound("this host has no fleet", hint="start one: remuda host start --port 8090")
+        return ()
+    if paths.fleet_carried.exists():
+        hint = "to record this machine: --here; on a node: remuda profiler start, with a host of its own"
+        raise InputError("nodes of this fleet have files of their own, from which no recording comes back", hint=hint)
+    members = Roll(paths.fleet / "roll.json").members
+    for name in named:
+        if name not in members:
+            raise unknown_node(name, members, "the fleet")
+        if not members[name].gpus:
+            raise InputError(f"{name} has joined the fleet without a GPU", where="--node")
+    found = tuple(named) or tuple(one.name for one in members.values() if one.gpus and not one.leaving)
+    if not found:
+        raise InputError("no node of this host's fleet has a GPU", hint="to record this machine: --here")
+    return found
+
+
+def plan(name: str, interval_s: float, gpus: Sequence[str], facts: Looked, nodes: Sequence[str] = ()) -> Plan:
     """Plan a recording. Nothing is started or written.
 
     Args:
@@ -91,6 +125,7 @@ def plan(name: str, interval_s: float, gpus: Sequence[str], facts: Looked) -> Pl
         interval_s: between two samples.
         gpus: indexes or UUIDs; empty: all.
         facts: of the command.
+        nodes: of the fleet; empty: this machine is recorded.
 
     Raises:
         Conflict: there is a recording of that name.
@@ -103,11 +138,11 @@ def plan(name: str, interval_s: float, gpus: Sequence[str], facts: Looked) -> Pl
     folder = facts.paths.recordings / name
     if folder.exists():
         raise Conflict(f"there is a recording {name!r} already", hint="give this one another name: --name")
-    return planning.plan("recording", Recording(name, str(folder), interval_s, tuple(gpus)), facts)
+    return planning.plan("recording", Recording(name, str(folder), interval_s, tuple(gpus), tuple(nodes)), facts)
 
 
-def begin(planned: Plan) -> Live:
-    """Begin to record, and wait until the recorder says that it does.
+def begin(planned: Plan) -> list[Live]:
+    """Begin to record, and wait until the recorder of each node says that it does.
 
     Raises:
         InputError: there is nothing to record; says why.
@@ -115,37 +150,48 @@ def begin(planned: Plan) -> Live:
     from remuda.client import submission
 
     submission.send_plans([planned], repeats=True)
-    labels = planned.workload.labels
-    return _begun(planned.workload.name, Path(labels["folder"]), planned.workload.groups[0].command.argv)
+    workload = planned.workload
+    nodes = [pool.name for group in workload.groups for pool in group.pools] or [""]
+    return _begun(workload.name, Path(workload.labels["folder"]), nodes, workload.groups[0].command.argv)
 
 
-def _begun(name: str, folder: Path, argv: Sequence[str]) -> Live:
-    """What a recorder says first.
+def _begun(name: str, folder: Path, nodes: Sequence[str], argv: Sequence[str]) -> list[Live]:
+    """What each recorder says first, or that it said nothing in all the time that it had.
 
     Raises:
         InputError: that there is nothing to record.
-        NotFound: nothing, in all the time that it had.
+        NotFound: none said anything.
     """
     from remuda.client import ending
 
-    def begun() -> Status | None:
-        status = status_of(folder)
-        return status if status is not None and status.state in ("nothing", "ended", "recording") else None
+    told: dict[str, Status] = {}
 
-    status = until(begun, _BEGIN_S, _LOOK_S)
-    if status is None:
-        raise NotFound(f"{name} does not record yet", hint=f"see: remuda logs {name}, remuda status {name}")
-    if status.state == "recording":
-        return Live(name, status, {})
+    def begun() -> bool:
+        for node in nodes:
+            status = status_of(folder / node)
+            if status is not None and status.state in ("nothing", "ended", "recording"):
+                told[node] = status
+        return len(told) == len(nodes)
+
+    until(begun, _BEGIN_S, _LOOK_S)
+    if not told:
+        where = f"nodes must see {folder} at the same path; " if nodes[0] else ""
+        raise NotFound(f"{name} does not record yet", hint=f"{where}see: remuda logs {name}, remuda status {name}")
+    if len(told) < len(nodes) or any(status.state == "recording" for status in told.values()):
+        late = Status("late", 0.0, f"it does not record yet, see: remuda status {name}")
+        return [Live(name, told.get(node, late), {}, node) for node in nodes]
     for _ in ending.take_down([name], remove=True):
         pass
-    with suppress(OSError):
-        (folder / STATUS).unlink()
+    for node in nodes:
+        with suppress(OSError):
+            (folder / node / STATUS).unlink()
+        remove_empty(folder / node)
     remove_empty(folder)
-    if "--gpus" in argv and status.reason.startswith("no GPU is given"):
+    first, why = nodes[0], told[nodes[0]].reason
+    if "--gpus" in argv and why.startswith("no GPU is given"):
         gpus = argv[argv.index("--gpus") + 1].replace(",", ", ")
-        raise InputError(f"this machine has none of the GPUs {gpus}", where="--gpus")
-    raise InputError(status.reason or "there is nothing to record")
+        raise InputError(f"{first or 'this machine'} has none of the GPUs {gpus}", where="--gpus")
+    raise InputError(": ".join(filter(None, (first, why or "there is nothing to record"))))
 
 
 def status_of(folder: Path) -> Status | None:
@@ -154,6 +200,11 @@ def status_of(folder: Path) -> Status | None:
         return Status.from_json((folder / STATUS).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+
+
+def parts(folder: Path) -> list[Path]:
+    """Folders below it in which a recorder has told of itself: its own, and one a node."""
+    return [folder, *sorted(path.parent for path in folder.glob(f"*/{STATUS}"))]
 
 
 def is_fresh(status: Status | None) -> bool:
@@ -167,21 +218,25 @@ def running() -> list[str]:
     return sorted(str(view["name"]) for view in views if view["phase"] not in ("DONE", "FAILED", "DOWN", "STOPPED"))
 
 
-def live(name: str = "") -> list[Live]:
-    """Recordings under way, of this name or all.
+def live(name: str = "", node: str = "") -> list[Live]:
+    """Recordings under way, of this name or all, on this node or all.
 
     Raises:
-        NotFound: none of that name is.
+        NotFound: none of that name is, or not there.
     """
     paths, names = state_paths(), running()
     if name and name not in names:
         raise NotFound(f"no recording {name!r} is under way", hint=_under_way(names))
     found = []
     for one in [name] if name else names:
-        status = status_of(paths.recordings / one)
-        if status is not None:
-            found.append(Live(one, status, users(paths.recordings / one)))
-    return found
+        folder = paths.recordings / one
+        for part in parts(folder):
+            status = status_of(part)
+            if status is not None:
+                found.append(Live(one, status, users(part), part.name if part != folder else ""))
+    if node and node not in (known := [one.node for one in found if one.node]):
+        raise unknown_node(node, known, "what is recorded")
+    return [one for one in found if node in ("", one.node)]
 
 
 def _under_way(names: Sequence[str]) -> str:
@@ -293,9 +348,9 @@ def _session(name: str, folder: Path) -> Session:
     every = spools(folder)
     files = [path for path in folder.rglob("*") if path.is_file()]
     is_open = any(path.name == OPEN or path.name.startswith(BLOCKS) for path in files)
-    state = "recording" if is_fresh(status_of(folder)) else "crashed" if is_open else "complete"
-    if state == "crashed" and (status := status_of(folder)) is not None and status.state == "ended":
-        state = "complete"
+    told = [status for part in parts(folder) if (status := status_of(part)) is not None]
+    is_over = told and all(status.state in ("ended", "nothing") for status in told)
+    state = "recording" if any(map(is_fresh, told)) else "crashed" if is_open and not is_over else "complete"
     if not every and not (folder / CLOSED).exists():
         state = "recording" if state == "recording" else "empty"
     first = every[0].header if every else None

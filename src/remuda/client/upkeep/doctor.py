@@ -22,6 +22,7 @@ from remuda.base.settings import database_url
 from remuda.base.units import show_counted
 from remuda.client.http import HostClient
 from remuda.client.upkeep.owners import Claimed, FoundAllocation, Home, judge
+from remuda.fleet.processes import orphans
 from remuda.look import run_dirs
 from remuda.store.peek import Peek, peek
 from remuda.views import unknown_allocs
@@ -108,7 +109,7 @@ def examine(paths: StatePaths) -> Examination:
     wanted = sum(is_wanted for _, is_wanted in (recorded or {}).values())
     checks = [
         directory, *_disk(paths), *host_checks, *_unwatched(wanted, here), *database, *checks, *silent,
-        *_leftovers(paths, seen), *_secrets(stale), *_of_others(findings),
+        *_leftovers(paths, seen), *_secrets(stale), *_of_fleets(), *_of_others(findings),
     ]  # fmt: skip
     return Examination(tuple(checks), findings, stale)
 
@@ -229,7 +230,7 @@ async def _list_all(backends: Mapping[str, Backend]) -> tuple[list[tuple[str, St
     silent: list[DoctorCheck] = []
     for name, answer in zip(names, answers, strict=True):
         if isinstance(answer, RemudaError):
-            said = f"what it runs is unknown: {answer.message}"
+            said = f"what it runs is unknown: {answer}"
             silent.append(DoctorCheck(name, PROBLEM, said, answer.hint or "try again when it answers"))
         elif isinstance(answer, BaseException):
             raise answer
@@ -336,6 +337,16 @@ def _secrets(stale: Sequence[Path]) -> list[DoctorCheck]:
         return []
     said = f"{len(stale)} folders of secrets are of workloads that are gone, the first is {stale[0]}"
     return [DoctorCheck("secrets", NOTE, said, "remuda doctor --clean removes them")]
+
+
+def _of_fleets() -> Iterator[DoctorCheck]:
+    found: dict[str, list[tuple[int, str]]] = {}
+    for pid, name, folder in orphans():
+        found.setdefault(folder, []).append((pid, name))
+    for folder, daemons in found.items():
+        named = ", ".join(f"{name} (pid {pid})" for pid, name in daemons)
+        said = f"{named}: of {folder}, which was removed"
+        yield DoctorCheck("fleet", NOTE, said, f"end what is left: kill {' '.join(str(pid) for pid, _ in daemons)}")
 
 
 def _left(findings: Iterable[FoundAllocation]) -> list[FoundAllocation]:

@@ -17,7 +17,8 @@ from remuda.base.errors import Conflict, NotFound, Rejected, RemudaError, Unavai
 from remuda.fleet import admission, certificate, head, scontrol, token, tree
 from remuda.fleet.daemons import Controller
 from remuda.fleet.health import QUIET_S, Heard, faults
-from remuda.fleet.roll import FleetNode, Roll
+from remuda.fleet.roll import ROLL, FleetNode, Roll
+from remuda.host.fleet.carrying import VERBS, Carrying
 from remuda.host.reporting import site_controller
 from remuda.views.nodes import unknown_node
 from remuda.wire.fleet import Beat, Joined, Joining, Leaving, Levels, to_json, told
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from remuda.base.disk.paths import StatePaths
     from remuda.host.fleet.server import FleetServer
+    from remuda.wire.report import Report
 
 _LOG = logging.getLogger("remuda.host.fleet")
 TEND_S: Final = 3.0
@@ -41,15 +43,17 @@ class Fleet:
     Args:
         paths: of the state directory.
         begun: what is done when the controller is up: nodes now reach this machine by the fleet's network.
+        take: is given reports of carried allocations.
     """
 
-    def __init__(self, paths: StatePaths, begun: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, paths: StatePaths, begun: Callable[[], Awaitable[None]], take: Callable[[Report], None]) -> None:
         self.paths, self._tell_begun = paths, begun
         self.folder = paths.fleet
         self.head: head.Head | None = None
         self.trouble = ""
         """Why the controller or the server is not there, in a sentence; empty while all is well."""
         self.heard: dict[str, Heard] = {}
+        self.carrying = Carrying(paths, take)
         self._since = time.monotonic()
         self._closed: Mapping[str, str] = {}
         """Nodes that Slurm gives no work, and why."""
@@ -136,7 +140,7 @@ class Fleet:
         self._begun.set()
         try:
             if self._roll is None:
-                self._roll = await asyncio.to_thread(Roll, self.folder / "roll.json")
+                self._roll = await asyncio.to_thread(Roll, self.folder / ROLL)
             self._fingerprint = await asyncio.to_thread(certificate.make, self.folder / "head.pem")
             controller = await asyncio.to_thread(self._make_controller, wanted)
             await asyncio.to_thread(controller.start)
@@ -175,6 +179,7 @@ class Fleet:
                 controller = await asyncio.to_thread(self._make_controller, self.head)
             await asyncio.to_thread(controller.stop, drain=True)
             (self.folder / "head.json").unlink(missing_ok=True)
+            self.paths.fleet_carried.unlink(missing_ok=True)
             await self._close()
             self.head = None
 
@@ -261,6 +266,9 @@ class Fleet:
             return to_json(self._beat(name, told(Beat, body)))
         if verb == "leave" and name:
             return to_json(await self._leave(name, told(Leaving, body)))
+        if verb in VERBS and name:
+            _, _, controller = self._up()
+            return await self.carrying.answer(verb, name, body, controller.ask)
         raise Rejected(f"a fleet knows no {verb[:40]!r} of this machine")
 
     async def _join(self, name: str, said: str, joining: Joining) -> Joined:
@@ -287,10 +295,13 @@ class Fleet:
                 await asyncio.to_thread(scontrol.resume, controller, joining.name)
         _LOG.info("node %s joined from %s", joining.name, joining.address)
         key = await asyncio.to_thread(lambda: controller.munge_key)
-        return Joined(b64encode(key).decode(), controller.slurm_conf, asdict(it.conf))
+        proof = await asyncio.to_thread(self.carrying.proof)
+        return Joined(b64encode(key).decode(), controller.slurm_conf, asdict(it.conf), proof)
 
     def _beat(self, name: str, beat: Beat) -> Levels:
         self.heard[name] = Heard(time.monotonic(), beat, beat.at - time.time())
+        are_all = all(one in self.heard and self.heard[one].beat.shares for one in self.members())
+        self.carrying.heard(name, shares=beat.shares, are_all=are_all)
         return self._levels(name)
 
     def _levels(self, name: str, *, is_empty: bool = False) -> Levels:
@@ -315,6 +326,7 @@ class Fleet:
             await asyncio.to_thread(scontrol.give_up, controller, name)
         elif not there.is_closed:
             await asyncio.to_thread(scontrol.drain, controller, name)
+        await asyncio.to_thread(scontrol.end_recorders, controller, name)
         there = await asyncio.to_thread(scontrol.look, controller, name)
         return self._levels(name, is_empty=there.is_empty and there.is_closed)
 

@@ -7,7 +7,6 @@ import json
 import logging
 import socket
 import ssl
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +14,17 @@ from aiohttp import web
 
 from remuda.base.errors import NotFound, Rejected, RemudaError, Unavailable, to_json
 from remuda.host.reports import most_lines
-from remuda.wire.accepting import Acceptor
+from remuda.wire import carrying
+from remuda.wire.accepting import Strangers
 from remuda.wire.fleet import MOST_BYTES, PATH
-from remuda.wire.gate import Gate, Limits
+from remuda.wire.gate import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
 _LOG = logging.getLogger("remuda.host.fleet")
-LIMITS = Limits(number=64, seconds=10.0, bytes=MOST_BYTES)
+LIMITS = Limits()
 MOST_OF_ONE = 4
 """Connections of one member; the oldest goes for a fifth."""
 _IDLE_S = 60.0
@@ -37,6 +37,7 @@ class HttpsLine:
     def __init__(self, connection: socket.socket, protocol: asyncio.Protocol) -> None:
         self.socket = connection
         self.protocol = protocol
+        self.member = ""
         self.greeting: asyncio.Task[None] | None = None
         self.transport: asyncio.Transport | None = None
 
@@ -48,28 +49,20 @@ class FleetServer:
         certificate: file with key and certificate.
         known: who says an `Authorization`: the member's name, or empty for a token that opens; else it raises.
         answer: verb, name, `Authorization` and body to the answer's text.
-        limits: what strangers get.
     """
 
     def __init__(
-        self,
-        certificate: Path,
-        known: Callable[[str], str],
-        answer: Callable[[str, str, str, bytes], Awaitable[str]],
-        limits: Limits = LIMITS,
+        self, certificate: Path, known: Callable[[str], str], answer: Callable[[str, str, str, bytes], Awaitable[str]]
     ) -> None:
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.minimum_version = ssl.TLSVersion.TLSv1_3
         self._context.load_cert_chain(certificate)
         self._known, self._answer = known, answer
-        self._gate: Gate[HttpsLine] = Gate(limits)
+        self._strangers = Strangers(LIMITS, self._came, self._begin, self._close, _tell_of_pause)
         self._lines: dict[Any, HttpsLine] = {}
-        self._members: dict[str, list[HttpsLine]] = {}
-        self._acceptor: Acceptor | None = None
-        self._sweeper: asyncio.TimerHandle | None = None
-        self._server = web.Server(
-            self._handle, request_factory=_request, keepalive_timeout=_IDLE_S, access_log=None, auto_decompress=False
-        )
+        self._members: dict[str, dict[HttpsLine, None]] = {}
+        """Lines of each, the longest unused first."""
+        self._server = _Server(self._handle, self._ended)
 
     def open(self, address: str, port: int) -> None:
         """Begin to listen.
@@ -77,56 +70,40 @@ class FleetServer:
         Raises:
             OSError: it cannot be listened there.
         """
-        listener = socket.create_server((address, port), backlog=128)
-        self._acceptor = Acceptor(listener, self._admit, _tell_of_pause)
-        self._acceptor.open()
+        self._strangers.listen(socket.create_server((address, port), backlog=128))
 
     async def close(self) -> None:
         """Close the socket and all connections."""
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-        if self._acceptor is not None:
-            self._acceptor.close()
+        self._strangers.close()
         for line in list(self._lines.values()):
             self._close(line)
         await self._server.shutdown(1.0)
 
     # --- connections -------------------------------------------------------------------------------------------------
 
-    def _admit(self, connection: socket.socket, address: str) -> None:
+    def _came(self, connection: socket.socket) -> HttpsLine:
         protocol = self._server()
         line = self._lines[protocol] = HttpsLine(connection, protocol)
-        victim = self._gate.admit(line, address, time.monotonic())
-        if victim is not None:
-            self._close(victim)
-        if line in self._gate:
-            line.greeting = asyncio.get_running_loop().create_task(self._greet(line))
-        if self._sweeper is None:
-            self._sweep()
+        return line
+
+    def _begin(self, line: HttpsLine) -> None:
+        line.greeting = asyncio.get_running_loop().create_task(self._greet(line))
 
     async def _greet(self, line: HttpsLine) -> None:
         """Speak TLS with it."""
         loop = asyncio.get_running_loop()
         try:
             line.transport, _ = await loop.connect_accepted_socket(
-                lambda: line.protocol, line.socket, ssl=self._context, ssl_handshake_timeout=self._gate.limits.seconds,
+                lambda: line.protocol, line.socket, ssl=self._context, ssl_handshake_timeout=LIMITS.seconds,
                 ssl_shutdown_timeout=1.0,
             )  # fmt: skip
         except (TimeoutError, OSError):
             self._close(line)
 
-    def _sweep(self) -> None:
-        """Send away strangers that had their time, and forget connections that have ended."""
-        for line in self._gate.overdue(time.monotonic()):
-            self._close(line)
-        for line in [one for one in self._lines.values() if one.transport is not None and one.transport.is_closing()]:
-            self._close(line)
-        loop = asyncio.get_running_loop()
-        self._sweeper = loop.call_later(1.0, self._sweep) if self._lines else None
-
     def _close(self, line: HttpsLine) -> None:
-        self._gate.leave(line)
+        self._strangers.gate.leave(line)
         self._lines.pop(line.protocol, None)
+        self._members.get(line.member, {}).pop(line, None)
         if line.transport is not None:
             line.transport.abort()
             return
@@ -135,15 +112,20 @@ class FleetServer:
         with suppress(OSError):
             line.socket.close()
 
+    def _ended(self, protocol: object) -> None:
+        if protocol in self._lines:
+            self._close(self._lines[protocol])
+
     def _admitted(self, line: HttpsLine, name: str) -> None:
         """It has said who it is: a member has few connections, one of its client and those of its user's commands."""
-        lines = [one for one in self._members.get(name, ()) if one.protocol in self._lines and one is not line]
-        for old in lines[: -MOST_OF_ONE + 1]:
+        lines = self._members.setdefault(name, {})
+        lines.pop(line, None)
+        for old in [*lines][: -MOST_OF_ONE + 1]:
             self._close(old)
         if len(self._lines) >= most_lines():
             raise Unavailable("the head has as many connections of nodes as it can hold")
-        self._members[name] = [*lines[-MOST_OF_ONE + 1 :], line]
-        self._gate.leave(line)
+        lines[line], line.member = None, name
+        self._strangers.gate.leave(line)
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
@@ -158,14 +140,16 @@ class FleetServer:
             if name:
                 self._admitted(line, name)
                 is_closed = False
+                request = request.clone(client_max_size=carrying.MOST_BYTES)
             verb = request.path.removeprefix(f"{PATH}/")
             if request.method != "POST" or not request.path.startswith(f"{PATH}/"):
                 raise Rejected(f"there is no {request.method} {request.path[:80]} here")
-            async with asyncio.timeout(self._gate.limits.seconds):
+            async with asyncio.timeout(LIMITS.seconds):
                 body = await request.read()
             response = web.Response(text=await self._answer(verb, name, said, body), content_type="application/json")
         except RemudaError as error:
-            response = _refused(error, 404 if isinstance(error, NotFound) else 503 if _passes(error) else 403)
+            passes = isinstance(error, Unavailable)  # asked a little later, it may be answered
+            response = _refused(error, 404 if isinstance(error, NotFound) else 503 if passes else 403)
         except web.HTTPException:  # it says more than it may
             response = _refused(RemudaError(f"a request has {MOST_BYTES:,} bytes at most"), 413)
         except (ValueError, TimeoutError) as error:
@@ -175,13 +159,23 @@ class FleetServer:
         return response
 
 
-def _passes(error: RemudaError) -> bool:
-    """Whether the same request may be answered a little later."""
-    return isinstance(error, Unavailable)
-
-
 def _refused(error: RemudaError, status: int) -> web.Response:
     return web.Response(text=json.dumps({"error": to_json(error)}), status=status, content_type="application/json")
+
+
+class _Server(web.Server):
+    """Tells of connections that have ended."""
+
+    def __init__(self, handle: Any, ended: Callable[[object], None]) -> None:
+        super().__init__(
+            handle, request_factory=_request, keepalive_timeout=_IDLE_S, access_log=None, auto_decompress=False
+        )
+        self._tell = ended
+
+    def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:
+        """A connection is gone."""
+        super().connection_lost(handler, exc)
+        self._tell(handler)
 
 
 def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:

@@ -26,7 +26,9 @@ class PlannedRow(BaseModel):
     """A workload to bring up, and what for; other fields are as in its row."""
 
     address: str
-    workload: Workload
+    name: str = ""
+    """Of what is known already: it is never brought up, and has no workload."""
+    workload: Workload | None = None
     spec: str = ""
     """What the user wrote, resolved."""
     job: Workload | None = None

@@ -11,6 +11,8 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import orjson
+
 from remuda.base.disk.files import write_atomic
 from remuda.base.errors import Conflict, Fenced, RemudaError, Unavailable
 from remuda.base.ids import check_name
@@ -113,9 +115,10 @@ class Campaigns(Reconciler[str, object]):
         old = before.get(asked.address)
         if old is not None and not (old.state == OVER and (body.again or old.outcome == FAILED)):
             return replace(old, idx=number)
+        called = asked.workload.name if asked.workload is not None else asked.name
         same = {name: getattr(asked, name) for name in ("keeps", "queue_timeout_s", "wait_s", "outcome", "reason")}
         return CampaignItemRow(
-            body.name, number, asked.workload.name, asked.address, asked.model_dump_json(),
+            body.name, number, called, asked.address, asked.model_dump_json(exclude_defaults=asked.workload is None),
             OVER if asked.outcome else WAITING, points=asked.job.name if asked.job else "",
             since=self._service.clock.now(), **same,
         )  # fmt: skip
@@ -268,13 +271,14 @@ class Campaigns(Reconciler[str, object]):
             return
         planned, path = PlannedRow.model_validate_json(row.plan), self._secrets(row.campaign)
         values = json.loads(path.read_text()) if path.is_file() else {}
+        assert planned.workload is not None
         start = NewWorkload(with_secrets(planned.workload, values), planned.spec)
         (view,) = await accept(self._service, [start], again=True)
         self._put(row, uid=view.uid, is_ours=view.uid == planned.workload.uid)
 
     async def _submit(self, row: CampaignItemRow) -> None:
         planned, view = PlannedRow.model_validate_json(row.plan), self._service.view(row.name)
-        if planned.job is not None:
+        if planned.job is not None and planned.workload is not None:
             slots = await _slots(view) if any(SLOTS in text for text in planned.job.files.values()) else -1
             uids, now = (planned.workload.uid, view.uid), self._service.clock.now()
             job = filled(planned.job, view.endpoint, uids, now, slots)
@@ -305,7 +309,7 @@ class Campaigns(Reconciler[str, object]):
 
 def _uid(row: CampaignItemRow) -> str:
     """Of its workload, whether or not a host lived to record that it was created."""
-    return row.uid or PlannedRow.model_validate_json(row.plan).workload.uid
+    return row.uid or (orjson.loads(row.plan).get("workload") or {}).get("uid", "")
 
 
 async def _slots(view: WorkloadView) -> int:

@@ -1,4 +1,7 @@
-"""Whether replicas that are pods are reached from this machine: a report that one is ready is taken in when it is."""
+"""Whether servers elsewhere are reached from this machine, where that is what asks them: as pods, or in a fleet.
+
+A report that one is ready is taken in when it is.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from remuda.backends.base import TaskKey, read_token
-from remuda.specs.places import in_images
+from remuda.specs.places import in_images, is_here
 from remuda.supervise.model import GIVEN_UP
 
 if TYPE_CHECKING:
@@ -62,7 +65,8 @@ class Reach:
             return False
         task = self._service.supervisor.tasks(parts.workload).get(TaskKey(parts.workload, parts.group, parts.index))
         is_its = task is not None and task.token == report.token
-        return is_its and bool(report.url) and group.role.serves and in_images(group.backend or want.workload.backend)
+        is_asked = want.workload.is_asked_here and not is_here(group.backend or want.workload.backend)
+        return is_its and is_asked and bool(report.url) and group.role.serves
 
     async def _ask(self, token: str) -> None:
         """Meet a replica, in a few tries; then its newest report counts, or says why not."""
@@ -79,12 +83,12 @@ class Reach:
 
     def _not_met(self, report: Report, why: str) -> None:
         parts = read_token(report.token)
-        said = (
-            f"well by its own report, and not reached from {os.uname().nodename} at {report.url} ({why}): run the host "
-            f"in the cluster, or on a machine that reaches the addresses of pods"
-        )
-        self._service.supervisor.take(replace(report, state="starting", reason=said))
         want = self._service.supervisor.wants.get(parts.workload)
+        todo = "run the host in the cluster, or on a machine that reaches the addresses of pods"
+        if want is not None and not in_images(want.workload.backend):
+            todo = "let this machine reach the ports of that one: a firewall is between them"
+        said = f"well by its own report, and not reached from {os.uname().nodename} at {report.url} ({why}): {todo}"
+        self._service.supervisor.take(replace(report, state="starting", reason=said))
         is_other_met = any(read_token(token).workload == parts.workload for token in self._reached)
         if want is not None and want.running and not want.announced and not is_other_met:
             self._service.down(parts.workload, f"{GIVEN_UP}{parts.group}/{parts.index}: {said}")

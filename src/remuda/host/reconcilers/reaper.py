@@ -123,8 +123,8 @@ class Reaper(Reconciler[str, str | Use]):
 
     def _read(self, want: Want, tasks: Mapping[TaskKey, Task]) -> Reading | None:
         """The counters of the routers where they tell, else those of the replicas."""
-        workload = want.workload
-        if workload.endpoint is None or not workload.endpoint.router or not self._has_counting_router(want):
+        workload, counts_itself = want.workload, (want.workload.front or Front()).router in COUNTING
+        if workload.endpoint is None or not workload.endpoint.router or not counts_itself:
             return by_replicas(workload, tasks.values())
         view = self._service.routers.get(workload.name)
         if view is None or any("requests" not in item.stats for item in (view, *view.beside)):
@@ -132,6 +132,3 @@ class Reaper(Reconciler[str, str | Use]):
         routers = (view, *view.beside)
         counts = {item.url: (item.stats["requests"], item.stats.get("running", 0.0)) for item in routers}
         return by_router(counts, min(item.counted_at for item in routers), tasks.values())
-
-    def _has_counting_router(self, want: Want) -> bool:
-        return (want.workload.front or Front()).router in COUNTING

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from remuda.plan.compile import Finding, Plan
     from remuda.plan.context import Context
 
+    Compiler = Callable[[Any, Context, Looked], Plan]
     Check = Callable[[Plan, Looked], Iterable[Finding]]
 
 SHOWN, SENT, ASKED = 0, 1, 2
@@ -37,7 +38,7 @@ class WorkKind:
         needs_gpus: whether planning a spec must know the GPUs of this machine.
     """
 
-    compile: Callable[[Any, Context, Looked], Plan]
+    compile: Compiler
     shown: tuple[Check, ...] = ()
     sent: tuple[Check, ...] = ()
     asked: tuple[Check, ...] = ()

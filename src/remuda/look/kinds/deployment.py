@@ -10,11 +10,12 @@ from remuda.base.disk.paths import is_path
 from remuda.base.errors import InputError
 from remuda.base.extras import need_accuracy, need_batch
 from remuda.base.ids import check_name, slug
+from remuda.bench.judging.verdict import read_thresholds
 from remuda.look import deployment_checks, deployment_records, planning, recipes
 from remuda.look.kinds import WorkKind
 from remuda.look.rendering import ask_backends
 from remuda.plan.compile import Draft, Finding
-from remuda.plan.deployment.compile import PACKAGES, compile_deployment
+from remuda.plan.deployment.compile import PACKAGES, compile_deployment, compile_serving
 from remuda.plan.deployment.preflight import check_ports
 from remuda.plan.identity import CONFIG
 from remuda.specs.deployment import ANSWERS, LOADS
@@ -69,7 +70,7 @@ def plan_sweep(
     facts: Looked, targets: Sequence[str], settings: Sequence[str] = (), unset: Sequence[str] = (), name: str = "",
     backend: str = "", cluster_file: str = "",
 ) -> dict[str, list[tuple[Recipe, Plan]]]:  # fmt: skip
-    """What `apply --sweep` says, by config, not accepted yet: what differs only in what measures it is planned once."""
+    """What `apply --sweep` says, by config: of each only what it is known by, see `compile_serving`."""
     cluster = Path(cluster_file) if cluster_file else None
     found: dict[str, list[tuple[Recipe, Plan]]] = {}
     plans: dict[str, Plan] = {}
@@ -86,7 +87,9 @@ def plan_sweep(
                 sentence, hint = "measures no load twice", "leave `repeats` of `sweep` out"
                 raise one.loaded.locate(InputError(sentence, hint=hint, where="benchmark.search"))
             served = draft.name + one.loaded.spec.model_dump_json(exclude={"benchmark"})
-            plan = plans.get(served) or plans.setdefault(served, planning.compiled("deployment", draft, facts))
+            if served not in plans:
+                plans[served] = planning.compiled("deployment", draft, facts, compile_serving)
+            plan = plans[served]
             plan = replace(plan, spec=plan.spec.model_copy(update={"benchmark": bench}), draft=draft)
             found.setdefault(plan.workload.labels[CONFIG], []).append((one, plan))
     return found
@@ -131,6 +134,10 @@ def _recipe(plan: Plan, facts: Looked) -> Iterable[Finding]:
 def _extra(plan: Plan, _: Looked) -> Iterator[Finding]:
     """What its benchmark is measured with."""
     bench = plan.spec.benchmark
+    try:
+        read_thresholds(bench.validity)
+    except InputError as error:
+        yield Finding(("benchmark", "validity"), error.message, hint=error.hint)
     if bench.type in LOADS:
         need_batch("its benchmark takes")
     if bench.type not in ANSWERS:

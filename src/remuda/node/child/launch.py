@@ -6,13 +6,15 @@ import json
 import os
 import shutil
 import socket
+import sys
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+import remuda
 from remuda.node.private import open_new
 from remuda.node.script import progress
-from remuda.wire.child import CONTAINER_MARK, FILES_MARK, HOST_MARK, NODE_MARK, PORT_MARK, named_mark
+from remuda.wire.child import CONTAINER_MARK, FILES_MARK, HOST_MARK, NODE_MARK, PORT_MARK, PROGRAM_MARK, named_mark
 from remuda.wire.spread import OWN_MARK
 
 if TYPE_CHECKING:
@@ -27,6 +29,11 @@ ADDRESS_VARIABLE = "REMUDA_ADDRESS"
 """Its name as the scheduler has it, where the machine's own is another."""
 PORTS_VARIABLE = "REMUDA_PORTS"
 """JSON object: the child's ports by name, where it has any."""
+
+
+_ITSELF = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from remuda.node.program import main; sys.exit(main(sys.argv[2:]))"
+)
 
 
 class SecretMissing(Exception):
@@ -94,9 +101,15 @@ def prepare(
     _write({name: _fill(text, marks) for name, text in spec.files.items()}, Path(spec.run_dir, FILES))
     if argv[0] == CONTAINER_MARK:
         argv[0] = container_program(env)
+    argv[:1] = node_program() if argv[0] == PROGRAM_MARK else argv[:1]
     if spec.spread is not None:
         argv = [*spec.spread.launcher, "spread", f"{spec.run_dir}/child.json", "--", *argv]
     return Launch(argv, env, tuple(secrets.values()), bearer)
+
+
+def node_program() -> list[str]:
+    """The words that start this program anew, from its archive or its sources."""
+    return [sys.executable, "-I", "-S", "-c", _ITSELF, str(Path(remuda.__file__).parent.parent)]
 
 
 def told_ports() -> dict[str, str]:

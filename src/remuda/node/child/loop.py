@@ -67,7 +67,7 @@ class ChildSupervisor:
     def __init__(self, spec: ChildSpec, signals: Signals, start: int = 0) -> None:
         self.spec = spec
         self.life = machine.Life()
-        self._start = start
+        self._start = start or (0 if spec.away is None else -1)  # a pod is not told how many were there before it
         self._signals = signals
         self._dir = Path(spec.run_dir)
         self._records = records.Records(self._dir, start, spec.away)

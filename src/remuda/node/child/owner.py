@@ -6,6 +6,7 @@ import os
 import socket
 from typing import TYPE_CHECKING, Callable
 
+from remuda.node.child.process import pids
 from remuda.wire import peer
 from remuda.wire.peer import Whose
 
@@ -64,7 +65,7 @@ def who_listens(host: str, port: int) -> str:
     """Who has a port, in words. Reads all of /proc, so it is for telling why something was refused."""
     found = peer.listeners({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port) or []  # noqa: S104 - read
     inodes = {str(one.inode) for one in found}
-    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()) if inodes else ():  # noqa: PTH208
+    for pid in pids() if inodes else ():
         if (_sockets(pid) or set()) & inodes:
             return f"process {pid}"
     return f"a process of user {found[0].uid}" if found else "another process"

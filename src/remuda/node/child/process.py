@@ -26,6 +26,13 @@ class Cleanup(NamedTuple):
 
     prctl: Callable[[int, int], int] | None
 
+    def bind(self, parent: int) -> None:
+        """In a child, before it begins: it is killed when this program, whose pid is `parent`, ends."""
+        if self.prctl is not None:
+            self.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:  # it died before the kernel was told
+                os._exit(1)
+
 
 def adopt_orphans() -> Cleanup:
     """Become the parent of descendants whose parent ends, so that none escapes; Linux only, elsewhere nothing."""
@@ -78,10 +85,7 @@ def spawn(launch: Launch, cwd: str, stdin_file: str, outputs: tuple[int, int], c
 
     def in_child() -> None:
         os.setpgid(0, 0)
-        if cleanup.prctl is not None:
-            cleanup.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:  # it died before the kernel was told
-                os._exit(1)
+        cleanup.bind(parent)
 
     stdin = os.open(stdin_file or os.devnull, os.O_RDONLY)
     try:
@@ -130,23 +134,24 @@ def descendants() -> dict[int, float]:
     parents: dict[int, int] = {}
     cpu: dict[int, float] = {}
     tick = os.sysconf("SC_CLK_TCK")
-    for name in _processes():
+    for pid in pids():
         try:
-            with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 - called for every process of the machine
+            with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - called for every process of the machine
                 fields = file.read().rpartition(b") ")[2].split()
         except OSError:
             continue
         if len(fields) > 14 and fields[0] not in (b"Z", b"X"):
-            parents[int(name)] = int(fields[1])
-            cpu[int(name)] = sum(int(value) for value in fields[11:15]) / tick
+            parents[pid] = int(fields[1])
+            cpu[pid] = sum(int(value) for value in fields[11:15]) / tick
     own = os.getpid()
     kept = {own, *spared(parents)}
     return {pid: cpu[pid] for pid in parents if pid not in kept and _descends(pid, own, parents)}
 
 
-def _processes() -> list[str]:
+def pids() -> list[int]:
+    """All processes that are seen; empty where there is no /proc."""
     try:
-        return [name for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - names, not paths
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - names, not paths
     except OSError:
         return []
 

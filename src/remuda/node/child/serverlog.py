@@ -6,7 +6,6 @@ or falls ill soon after it.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import time
@@ -15,8 +14,7 @@ from typing import TYPE_CHECKING, Callable
 from remuda.node.child.fatal import first
 from remuda.node.gpu import gpus
 from remuda.node.script.scan import BURST_S, MAX_SCANNED, Faults, Scanner
-from remuda.node.script.watch import NEEDS_GPUS
-from remuda.wire.fault import INFO, MAX_LINE, NODE, Fault
+from remuda.wire.fault import MAX_LINE, NODE, Fault
 
 if TYPE_CHECKING:
     from remuda.node.journal import NodeLog
@@ -85,8 +83,5 @@ class ServerLog:
         return next((fault.line or fault.name for fault in self.faults.all if fault.kind == NODE), "")
 
     def _note(self, found: list[Fault]) -> None:
-        if not self._has_gpus:
-            found = [dataclasses.replace(item, kind=INFO) if item.name in NEEDS_GPUS else item for item in found]
-        for fault in self.faults.add(found):
+        if self.faults.note(found, self._journal, has_gpus=self._has_gpus):
             self._at = self._now()
-            self._journal.say("warning", f"{fault.kind} fault {fault.name} {fault.device}: {fault.line}")

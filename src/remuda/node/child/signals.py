@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,14 @@ class Signals:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         for number in (*FORWARDED, *ENDING, signal.SIGHUP, signal.SIGCHLD):
             signal.signal(number, self._note)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # they waited since the program began, see `zipapp`
+
+    def wait(self, longest_ms: float, *descriptors: int) -> None:
+        """Wait for a signal, or until one of the descriptors can be read."""
+        poll = select.poll()
+        for descriptor in (self.fd, *descriptors):
+            poll.register(descriptor, select.POLLIN)
+        poll.poll(longest_ms)
 
     def take(self) -> list[int]:
         """Signals since the last call, without SIGCHLD and SIGHUP."""

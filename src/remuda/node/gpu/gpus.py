@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from remuda.node.gpu.smoke import OK, short
+from remuda.node.gpu.decoding import pci
+from remuda.node.gpu.smoke import OK
 from remuda.node.script.patterns import CUDA_CODES
 from remuda.wire.fault import MAX_LINE, NODE, Fault
 
@@ -77,7 +78,7 @@ def broken_fault(result: GpuSmokeResult, at: float) -> Fault:
     """The evidence of a failed test."""
     kind = CUDA_CODES[result.code].kind if result.code in CUDA_CODES else NODE
     bad = next((device for device in result.devices if not device["ok"]), None)
-    device = (short(bad["address"]) or str(bad["index"])) if bad is not None else ""
+    device = (pci(bad["address"]) or str(bad["index"])) if bad is not None else ""
     return Fault(kind=kind, name=result.fault, line=result.error[:MAX_LINE], device=device, at=at)
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import remuda
+from remuda.node.gpu.decoding import pci
 from remuda.node.script.patterns import CUDA_CODES, CUDA_STUB
 
 if TYPE_CHECKING:
@@ -49,12 +50,7 @@ class GpuSmokeResult:
 
     def addresses(self) -> dict[str, str]:
         """PCI address of each GPU, `0000:3b:00`, by its index."""
-        return {str(device["index"]): short(device["address"]) for device in self.devices if device["address"]}
-
-
-def short(address: str) -> str:
-    """A PCI address as faults name it: lower case, without the function. Other texts are left."""
-    return address.lower().partition(".")[0]
+        return {str(device["index"]): pci(device["address"]) for device in self.devices if device["address"]}
 
 
 class Smoke:

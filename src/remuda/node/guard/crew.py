@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import socket
 import sys
@@ -67,7 +66,7 @@ def lead(arguments: list[str]) -> int:
         sys.stderr.write(f"remuda-node: cannot start srun: {error}\n")
         return codes.CANNOT_START
     while step.poll() is None:
-        _wait(signals)
+        signals.wait(LOOK_S * 1000)
         for number in signals.take():
             tell(folder, stop=number in ENDING, warn=number == signal.SIGUSR1)
     return member_line.code_of(step)
@@ -99,10 +98,8 @@ def free_port(token: str) -> int:
 def tell(folder: Path, *, stop: bool = False, warn: bool = False) -> None:
     """Say to all crews what their tasks are to be told; what was said before stays."""
     before = heard(folder)
-    draft = folder / f".{TOLD}.{os.uname().nodename}.{os.getpid()}"
-    with private.open_new(draft) as file:
-        file.write(json.dumps({"stop": stop or before["stop"], "warn": warn or before["warn"]}))
-    draft.replace(folder / TOLD)
+    told = {"stop": stop or before["stop"], "warn": warn or before["warn"]}
+    private.write_whole(folder / TOLD, json.dumps(told))
 
 
 def heard(folder: Path) -> dict[str, bool]:
@@ -113,12 +110,6 @@ def heard(folder: Path) -> dict[str, bool]:
         return {name: bool(told[name]) for name in ("stop", "warn")}
     except (OSError, ValueError, KeyError, TypeError):
         return {"stop": False, "warn": False}
-
-
-def _wait(signals: Signals) -> None:
-    poll = select.poll()
-    poll.register(signals.fd, select.POLLIN)
-    poll.poll(int(LOOK_S * 1000))
 
 
 class Seats:
@@ -146,7 +137,7 @@ class Seats:
     def run(self) -> int:
         """Until all of them have ended."""
         while self._living:
-            _wait(self._signals)
+            self._signals.wait(LOOK_S * 1000)
             numbers = self._signals.take()
             told = heard(self._folder)
             self._pass_on("warn", signal.SIGUSR1, told=told["warn"])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-LIMITS = Limits(number=64, seconds=10.0, bytes=4096)
+LIMITS = Limits()
 MEET_S = 60.0
 """How long the first node is looked for."""
 
@@ -57,10 +57,7 @@ class Door:
             OSError: it cannot be written.
         """
         hosts = [own_address(host_file), os.uname().nodename]
-        draft = file.with_name(f".{file.name}.{os.getpid()}")
-        with private.open_new(draft) as opened:
-            opened.write(json.dumps({"port": self.port, "key": self.key, "hosts": hosts, **more}))
-        draft.replace(file)
+        private.write_whole(file, json.dumps({"port": self.port, "key": self.key, "hosts": hosts, **more}))
 
     def waits_for(self, now: float) -> list[int]:
         """Descriptors that may have news."""

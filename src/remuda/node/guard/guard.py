@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import sys
 import threading
 import time
@@ -134,12 +133,9 @@ class FirstNodeWatch:
 
     def until_it_ends(self, signals: Signals, ended: EndNotice, each: Callable[[], object] = lambda: None) -> str:
         """Why what runs on this node must end, in a sentence; `each` is called about once a second."""
-        poll = select.poll()
-        poll.register(self._line.socket, select.POLLIN)
-        poll.register(signals.fd, select.POLLIN)
         is_told = False
         while True:
-            poll.poll(100 if is_told else 1000)
+            signals.wait(100 if is_told else 1000, self._line.socket.fileno())
             is_told = is_told or any(number in ENDING for number in signals.take())
             if is_told:
                 ended.look()

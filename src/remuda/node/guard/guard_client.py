@@ -8,12 +8,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
-import subprocess
 import time
 from typing import TYPE_CHECKING
 
 from remuda.node.child.process import adopt_orphans, spare
+from remuda.node.guard import member_line
 from remuda.node.guard.guard import GUARDS
 from remuda.node.records import HEARTBEAT
 from remuda.wire.guard import ENDS_WITHIN_S
@@ -70,19 +69,8 @@ class Guarded:
         self._folder.mkdir(mode=0o700, exist_ok=True)
         for old in self._folder.iterdir():  # of an earlier start in this directory, which is over
             old.unlink()
-        cleanup = adopt_orphans()
-
-        def in_child() -> None:
-            os.setpgid(0, 0)
-            if cleanup.prctl is not None:
-                cleanup.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: its lines end with this program
-
-        self._process = subprocess.Popen(
-            [*guard.launcher, "guardroom", str(folder), str(nodes)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            preexec_fn=in_child,  # noqa: PLW1509 - this program has one thread
-        )
+        argv = [*guard.launcher, "guardroom", str(folder), str(nodes)]
+        self._process = member_line.start(argv, {}, adopt_orphans(), own_group=True, pipe=True)
         spare(self._process.pid)
         self._pipe = -1 if self._process.stdout is None else self._process.stdout.fileno()
         os.set_blocking(self._pipe, False)

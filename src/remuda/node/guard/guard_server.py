@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import sys
 import time
 from pathlib import Path
@@ -105,11 +104,8 @@ class Guardroom:
         return ""
 
     def _turn(self) -> None:
-        poll = select.poll()
         lines = [line.socket.fileno() for line in self._lines.values()]
-        for fd in (self._signals.fd, *self._door.waits_for(time.monotonic()), *lines):
-            poll.register(fd, select.POLLIN)
-        poll.poll(500)
+        self._signals.wait(500, *self._door.waits_for(time.monotonic()), *lines)
         now = time.monotonic()
         self._greet(now)
         stood_still = now - self._turned_at > self._guard.silence_s / 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import sys
 import time
 from pathlib import Path
@@ -37,7 +36,7 @@ def main(arguments: list[str]) -> int:
     folder = ""
     try:
         while line.is_open:
-            _wait(signals.fd, line)
+            signals.wait(500, line.socket.fileno())
             for message in line.hear():
                 if "argv" in message and child is None:
                     folder = scratch.share(str(message.get("scratch", "")), message["argv"])
@@ -63,13 +62,6 @@ def meet(folder: Path) -> member_line.MemberLine | None:
     """The line to the first node; None when it cannot be had."""
     met = call(folder / member_line.MEETING, rank=int(os.environ.get("SLURM_PROCID", "0")) + 1)
     return met[0] if met is not None else None
-
-
-def _wait(fd: int, line: member_line.MemberLine) -> None:
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    poll.register(line.socket, select.POLLIN)
-    poll.poll(500)
 
 
 def _run(message: dict[str, Any], line: member_line.MemberLine, cleanup: Cleanup) -> subprocess.Popen[bytes]:

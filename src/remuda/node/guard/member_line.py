@@ -33,7 +33,6 @@ READS = 4
 SILENCE_S = 60.0
 MEETING = "spread.json"
 """In the run directory, readable for its owner only: where the first node listens, and the key that it asks for."""
-_PR_SET_PDEATHSIG = 1
 
 
 class MemberLine:
@@ -147,13 +146,13 @@ def start(
     Raises:
         OSError: it cannot be started.
     """
+    parent = os.getpid()
 
     def in_child() -> None:
         if own_group:
             os.setpgid(0, 0)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        if cleanup.prctl is not None:
-            cleanup.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        cleanup.bind(parent)
 
     return subprocess.Popen(
         argv,

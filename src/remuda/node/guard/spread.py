@@ -6,7 +6,6 @@ members are here ─▶ (Ray's head) ─▶ members are told what to run ─▶ 
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 import subprocess
 import sys
@@ -176,12 +175,9 @@ class Gang:
         Raises:
             Over: something has ended.
         """
-        poll = select.poll()
         lines = [line.socket.fileno() for line in self._members.values()]
         pipes = [one.fd for one in (self._ray, self._output) if one is not None]
-        for fd in (self._signals.fd, *self._door.waits_for(time.monotonic()), *lines, *pipes):
-            poll.register(fd, select.POLLIN)
-        poll.poll(200)
+        self._signals.wait(200, *self._door.waits_for(time.monotonic()), *lines, *pipes)
         if any(number in ENDING for number in self._signals.take()):
             self._end_in_order()
         now = time.monotonic()

@@ -6,12 +6,11 @@ Nothing here waits, but at the very end, and nothing touches the child: what goe
 from __future__ import annotations
 
 import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import remuda
+from remuda.node.child.launch import node_program
 from remuda.node.child.process import spare
 from remuda.wire.process import boot_id
 from remuda.wire.recording import Status
@@ -30,9 +29,6 @@ LOG = "recorder.log"
 MAX_STARTS = 4
 """The first, and three more of one that died."""
 END_S, LOOK_S = 5.0, 1.0
-_WORKER = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from remuda.node.program import main; sys.exit(main(sys.argv[2:]))"
-)
 
 
 class ChildRecorder:
@@ -113,13 +109,12 @@ class ChildRecorder:
     def _start(self) -> None:
         self._starts += 1
         spec = self._spec
-        home = str(Path(remuda.__file__).parent.parent)  # a directory, or the zipapp
         words = [str(self._folder), "--interval-s", str(spec.record_interval_s), "--token", spec.token]
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with (self._folder / LOG).open("ab") as log:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", "-c", _WORKER, home, "recorder", *words],
+                    [*node_program(), "recorder", *words],
                     env=self._env,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""Records what GPUs do until it is told to end: `recorder FOLDER --interval-s 0.1 [--gpus 0,1] [--name N] [--token T]`.
+"""Records what GPUs do until it is told to end: `recorder FOLDER --interval-s 0.1 [--gpus 0,1]`, and see `main`.
 
 A process of its own beside what it records. It holds no handle of the driver: the sampler does, which may hang. It ends
 with SIGTERM, with whoever started it, or when there is nothing (any more) to record; its exit code is 0 then, and
@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import select
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -56,6 +55,7 @@ class Recorder:
         environ: which GPUs, see `visible`.
         name: given by the user.
         token: of the task beside it.
+        node: as its cluster calls the machine; empty: by its own name.
         max_bytes: bound of the spool.
         begin_s: how long the driver may take to begin.
     """
@@ -68,10 +68,12 @@ class Recorder:
         *,
         name: str = "",
         token: str = "",
+        node: str = "",
         max_bytes: int = MAX_BYTES,
         begin_s: float = BEGIN_S,
     ) -> None:
         self._folder, self._name, self._token, self._max = folder, name, token, max_bytes
+        self._node = node or os.uname().nodename
         self._interval_us = max(1000, round(interval_s * 1e6))
         visible = {key: environ[key] for key in VISIBLE if key in environ}
         self._sampling = Sampling(self._interval_us, visible, begin_s)
@@ -98,11 +100,8 @@ class Recorder:
         self._tell()
         self._start()
         while not self.reason:
-            poll = select.poll()
-            poll.register(signals.fd, select.POLLIN)
-            if self._sampling.pipe >= 0:
-                poll.register(self._sampling.pipe, select.POLLIN)
-            poll.poll(LOOK_S * 1000)
+            pipe = self._sampling.pipe
+            signals.wait(LOOK_S * 1000, *([pipe] if pipe >= 0 else ()))
             self._take(self._sampling.events())
             if any(number in ENDING for number in signals.take()):
                 self.reason = self.reason or "it was told to end"
@@ -146,7 +145,7 @@ class Recorder:
         header = Header(
             boot=boot_id(),
             machine=_first_line("/etc/machine-id"),
-            node=os.uname().nodename,
+            node=self._node,
             wall_ns=time.time_ns(),
             monotonic_ns=time.monotonic_ns(),
             interval_us=self._interval_us,
@@ -277,11 +276,8 @@ class Recorder:
             tuple(gpus),
             tuple(fault.to_dict() for fault in self._faults.all),
         )
-        draft = self._folder / f".{STATUS}.draft"
         with suppress(OSError):
-            with private.open_new(draft) as file:
-                file.write(status.to_json())
-            draft.replace(self._folder / STATUS)
+            private.write_whole(self._folder / STATUS, status.to_json())
 
     def _late(self) -> str:
         why = self._spool.late if self._spool is not None else ""
@@ -303,17 +299,19 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="remuda-node recorder")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--interval-s", type=float, default=0.1)
-    parser.add_argument("--gpus", help="indices or UUIDs; without it what CUDA_VISIBLE_DEVICES says, else all")
+    parser.add_argument("--gpus", help="indices, UUIDs or all; without it what CUDA_VISIBLE_DEVICES says, else all")
+    parser.add_argument("--node", default="")
     parser.add_argument("--name", default="")
     parser.add_argument("--token", default="")
     parser.add_argument("--max-bytes", type=int, default=MAX_BYTES)
     parser.add_argument("--begin-s", type=float, default=BEGIN_S)
     said = parser.parse_args(arguments)
     signals = Signals()
-    environ = {"CUDA_VISIBLE_DEVICES": said.gpus} if said.gpus is not None else os.environ
+    named = {"CUDA_VISIBLE_DEVICES": said.gpus} if said.gpus != "all" else {}
+    environ = named if said.gpus is not None else os.environ
     recorder = Recorder(
         said.folder, said.interval_s, environ,
-        name=said.name, token=said.token, max_bytes=said.max_bytes, begin_s=said.begin_s,
+        name=said.name, token=said.token, node=said.node, max_bytes=said.max_bytes, begin_s=said.begin_s,
     )  # fmt: skip
     recorder.run(signals)
     os.write(2, f"remuda-node: recording: {recorder.reason}\n".encode(errors="replace"))

@@ -9,7 +9,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
-from remuda.node.child.process import descendants, spare, spared
+from remuda.node.child.process import descendants, pids, spare, spared
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,7 +79,7 @@ class NodeJob:
         """
         if not self.id:
             return []
-        parents = {pid: parent for pid in _pids() if (parent := _parent(pid)) is not None}
+        parents = {pid: parent for pid in pids() if (parent := _parent(pid)) is not None}
         kept = {os.getpid(), *_above(os.getpid(), parents), *spared(parents)}
         found = [pid for pid in parents if pid not in kept and _is_ours(pid) and not _is_step(pid)]
         return [pid for pid in found if self._is_mine(pid, parents)]
@@ -105,13 +105,6 @@ class NodeJob:
             return env.get(b"SLURMD_NODENAME", self.node.encode()) == self.node.encode()
         title = f"slurmstepd: [{self.id}.".encode()
         return any(_read(one, "cmdline").startswith(title) for one in _above(pid, parents))
-
-
-def _pids() -> list[int]:
-    try:
-        return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - names, not paths
-    except OSError:
-        return []
 
 
 def _read(pid: int, name: str) -> bytes:

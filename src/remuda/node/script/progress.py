@@ -161,13 +161,8 @@ def install(run_dir: Path, tools: Path | None = None) -> None:
     for folder, name, text in (("bin", COMMAND, _SHELL), ("python", MODULE, _PYTHON)):
         place = tools / folder
         place.mkdir(mode=0o700, exist_ok=True)
-        if _has(place / name, text):
-            continue
-        draft = place / f".{name}.{os.uname().nodename}.{os.getpid()}"  # several nodes may write them at once
-        with private.open_new(draft) as file:
-            file.write(text)
-        draft.chmod(0o700)
-        draft.replace(place / name)
+        if not _has(place / name, text):
+            private.write_whole(place / name, text, mode=0o700)
 
 
 def _has(path: Path, text: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Callable
 
 from remuda.node.script.patterns import ANCHORS, IGNORED, LINK_XIDS, PATTERNS, RECOVERY, XID_LINE, XIDS
@@ -16,7 +17,11 @@ from remuda.wire.fault import AMBIGUOUS, APPLICATION, INFO, MAX_LINE, NODE, NODE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from remuda.node.journal import NodeLog
+
 MAX_FAULTS = 20
+NEEDS_GPUS = ("cuda-100", "driver-mismatch")
+"""Said on every machine without a GPU."""
 MAX_SCANNED = 2000
 """Bytes of a line that are looked at."""
 SHARE = 0.2
@@ -110,6 +115,15 @@ class Faults:
                 continue
             self.all.append(fault)
             added.append(fault)
+        return added
+
+    def note(self, found: list[Fault], journal: NodeLog, *, has_gpus: bool) -> list[Fault]:
+        """The same, and tell of what is new. Where no GPU was given, that there is none is no fault."""
+        if not has_gpus:
+            found = [replace(item, kind=INFO) if item.name in NEEDS_GPUS else item for item in found]
+        added = self.add(found)
+        for fault in added:
+            journal.say("warning", f"{fault.kind} fault {fault.name} {fault.device}: {fault.line}")
         return added
 
     def _make_room(self, fault: Fault) -> bool:

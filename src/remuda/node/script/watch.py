@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
 from pathlib import Path
@@ -39,8 +38,6 @@ LOOK_S = 1.0
 PREVIOUS_LOOK_S = 0.1
 LATE_BYTES = 1 << 20
 """Of the end of each log that is looked at again when the script has ended and there was no time for all before."""
-NEEDS_GPUS = ("cuda-100", "driver-mismatch")
-"""Said on every machine without a GPU: no fault where none was given."""
 
 
 def stalled(
@@ -320,12 +317,7 @@ class Watcher:
                 self._note(faults_in(_last_lines(self._dir / name), time.time(), self._addresses))
 
     def _note(self, found: list[Fault]) -> None:
-        if not found:
-            return
-        if not self._has_gpus:
-            found = [dataclasses.replace(item, kind=INFO) if item.name in NEEDS_GPUS else item for item in found]
-        for fault in self.faults.add(found):
-            self._journal.say("warning", f"{fault.kind} fault {fault.name} {fault.device}: {fault.line}")
+        for fault in self.faults.note(found, self._journal, has_gpus=self._has_gpus):
             if fault.kind == NODE and self._bad is None:
                 self._bad = (self._time.now(), fault)
                 self._look_at = 0.0

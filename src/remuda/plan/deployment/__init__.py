@@ -39,10 +39,12 @@ from remuda.plan.relay import LOOPBACK, RELAY, relay_group
 from remuda.plan.watch import silence_s, watched
 from remuda.specs.backend import LocalBackend
 from remuda.specs.deployment import MockerEngine, SlurmDeployment
+from remuda.specs.places import fronts_here, planned_as
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from remuda.plan.engines import EngineCommand
     from remuda.specs.deployment import DeployedRole, DeploymentSpec
 
 FRONTEND: Final = "frontend"
@@ -135,7 +137,7 @@ def plan_deployment(
         name=site.name,
         kind=Kind.DEPLOYMENT,
         uid=site.uid,
-        backend=spec.backend.type,
+        backend=planned_as(spec.backend.type),
         place=_place(spec),
         groups=with_succession(spec, services.addressed(spec, groups)),
         lifetime_s=spec.lifetime,
@@ -156,6 +158,18 @@ def plan_deployment(
         files={f"{discovery}/": ""} if dynamo else {},
     )  # fmt: skip
     return Plan(workload, spec, _notes(spec, shapes))
+
+
+def serving(spec: DeploymentSpec, site: DeploymentSite) -> Workload:
+    """The workers alone: programs, images and GPUs, which say as what it is measured; see `plan_deployment`."""
+    groups = []
+    for name, role in spec.by_name().items():
+        shape = _shape(spec, name, site)
+        command = Command(argv=_server(spec, name, shape, site).argv, image=image_of(spec, name))
+        needs = _resources(spec, shape)
+        groups.append(Group(name=name, role=ROLES[name], count=role.workers, command=command, resources=needs))
+    return Workload(name=site.name, kind=Kind.DEPLOYMENT, uid=site.uid, backend=spec.backend.type,
+                    groups=tuple(groups), run_dir=site.run_dir)  # fmt: skip
 
 
 def _groups(
@@ -203,9 +217,12 @@ def _python(spec: DeploymentSpec, image: str | None, own: str) -> str:
     return spec.python or own
 
 
+def _server(spec: DeploymentSpec, name: str, shape: Shape, site: DeploymentSite) -> EngineCommand:
+    return render(spec, name, shape, _python(spec, image_of(spec, name), site.python))
+
+
 def _workers(spec: DeploymentSpec, name: str, shape: Shape, site: DeploymentSite, dynamo: Mapping[str, str]) -> Group:
-    role, image = spec.by_name()[name], image_of(spec, name)
-    server = render(spec, name, shape, _python(spec, image, site.python))
+    role, image, server = spec.by_name()[name], image_of(spec, name), _server(spec, name, shape, site)
     command = command_of(spec, name, server, {**dynamo, **_network(spec)})
     command = command.model_copy(update={"secret_env": {**secrets_of(spec), **server.secret_env}})
     on_slurm = not spec.backend.is_here
@@ -232,27 +249,26 @@ def _front(
     env = {**front.command.env, **dynamo, **spec.env, **spec.frontend.env}
     secret_env = {**secrets_of(spec), **front.command.secret_env}
     command = front.command.model_copy(update={"env": env, "secret_env": secret_env})
-    listen, resources = Listen(), Resources()
-    if isinstance(spec.backend, SlurmDeployment):
-        listen = Listen(port=PORT, public=True)
+    if spec.frontend.type == "dynamo" and not spec.backend.is_here:
+        command = _inside(spec, command, spec.frontend.container or spec.container or "", site)
+    where: dict[str, Any] = {"listen": Listen(), "resources": Resources()}
+    if fronts_here(spec.backend.type):
+        where["backend"] = "local"
+    elif not spec.backend.is_here:
         memory = parse_size(spec.frontend.mem)
-        resources = Resources(cpus=spec.frontend.cpus, mem_bytes=memory, time_limit_s=terms.limit_s(spec))
-        if spec.frontend.type == "dynamo":
-            command = _inside(spec, command, spec.frontend.container or spec.container or "", site)
-    return front.model_copy(update={
-        "command": command, "listen": listen, "resources": resources, "pools": _beside(spec), "after": workers,
-        "silence_s": silence_s(spec),
-    })  # fmt: skip
+        where = {
+            "listen": Listen(port=PORT, public=True), "pools": _beside(spec), "silence_s": silence_s(spec),
+            "resources": Resources(cpus=spec.frontend.cpus, mem_bytes=memory, time_limit_s=terms.limit_s(spec)),
+        }  # fmt: skip
+    return front.model_copy(update={"command": command, "after": workers, **where})
 
 
 def _several(spec: DeploymentSpec, own: Group, balancer: Group) -> tuple[Group, Group]:
     """Frontends, and what stands before them."""
-    on_slurm = not spec.backend.is_here
-    first = balancer.model_copy(update={
-        "listen": own.listen, "resources": own.resources, "pools": own.pools, "silence_s": own.silence_s,
-        "after": (own.name,),
-    })  # fmt: skip
-    changes = {"role": Role.FRONTEND, "count": spec.frontend.replicas, "listen": Listen(public=on_slurm)}
+    alike = {name: getattr(own, name) for name in ("listen", "resources", "pools", "silence_s", "backend")}
+    first = balancer.model_copy(update={**alike, "after": (own.name,)})
+    listen = Listen(public=not (spec.backend.is_here or own.backend))
+    changes = {"role": Role.FRONTEND, "count": spec.frontend.replicas, "listen": listen}
     return own.model_copy(update=changes), first
 
 

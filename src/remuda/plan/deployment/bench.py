@@ -78,10 +78,11 @@ def bench_group(workload: Workload, spec: DeploymentSpec, *, python: str, home: 
         replace=Replace(policy="never"),
         kill_grace_s=30.0,
         after=(last,) if last else tuple(group.name for group in workload.groups if group.role.serves),
-        # On a cluster it is a job beside the frontend's, and as large.
+        # On a cluster it is a job beside the frontend's, and as large; where that is on this machine, so is it.
         resources=front.resources if front else Resources(),
         pools=front.pools if front else (),
-        watch=WATCH if not workload.is_here else None,
+        backend=front.backend if front else "",
+        watch=None if workload.is_asked_here else WATCH,
     )
 
 
@@ -169,6 +170,6 @@ def load_words(workload: Workload, spec: DeploymentSpec) -> dict[str, Any]:
         "api": "chat" if bench.use_chat_template else "completions",
         "gpus": gpus, "gpu_type": spec.gpu_type if gpus else "",
         "meta": {name: text for name, text in about.items() if text}, **search,
-        **(asked if bench.type in ANSWERS else {}),
+        **(asked if bench.type in ANSWERS else {}), "validity": bench.validity or None,
     }  # fmt: skip
     return {name: value for name, value in words.items() if value is not None}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.disk.paths import from_here, in_registry
 from remuda.base.errors import located
@@ -17,6 +17,7 @@ from remuda.plan.deployment import (
     frontend_python,
     has_balancer,
     plan_deployment,
+    serving,
 )
 from remuda.plan.deployment.bench import with_benchmark
 from remuda.plan.deployment.packing import in_one_job
@@ -47,15 +48,10 @@ def compile_deployment(draft: Draft[DeploymentSpec], context: Context, facts: Pl
         InputError: it cannot be brought up; `where` is the dotted path of the field.
         BackendUnreachable: its nodes are to be checked, and the cluster does not answer.
     """
-    spec = absolute(draft.spec, context.cwd)
-    site = DeploymentSite(
-        draft.name, UID, context.run_dir(draft.name), context.python, context.gpus, context.state,
-        draft.loaded.file,
-    )  # fmt: skip
+    spec, site = absolute(draft.spec, context.cwd), _site(draft, context)
     keys = secret_folder(site.run_dir)
     planned = plan_deployment(spec, _front(spec, keys, site.python), site, _balancer(spec, keys, site.python))
-    labels = {**planned.workload.labels, CONFIG: config_of(planned.workload, spec, spec.model.path, facts)}
-    workload = planned.workload.model_copy(update={"labels": labels})
+    workload = _known(planned.workload, spec, facts)
     workload = with_benchmark(workload, spec, python=site.python, home=site.state, cwd=context.cwd)
     workload = in_one_job(workload, spec)
     if workload.is_here:
@@ -73,6 +69,26 @@ def compile_deployment(draft: Draft[DeploymentSpec], context: Context, facts: Pl
     if spec.benchmark.container:
         notes.append(f"container {spec.benchmark.container} is not used: `benchmark.command` runs beside the workers")
     return Plan(workload, spec, tuple(notes), draft, draft.derived)
+
+
+def compile_serving(draft: Draft[DeploymentSpec], context: Context, facts: PlanFacts) -> Plan:
+    """Plan of a deployment what it is known by, its config and its GPUs, and nothing that could be brought up.
+
+    Raises:
+        InputError: a worker cannot be started; `where` is the dotted path of the field.
+    """
+    spec = absolute(draft.spec, context.cwd)
+    return Plan(_known(serving(spec, _site(draft, context)), spec, facts), spec, draft=draft)
+
+
+def _site(draft: Draft[DeploymentSpec], context: Context) -> DeploymentSite:
+    run_dir, file = context.run_dir(draft.name), draft.loaded.file
+    return DeploymentSite(draft.name, UID, run_dir, context.python, context.gpus, context.state, file)
+
+
+def _known(workload: Workload, spec: DeploymentSpec, facts: PlanFacts) -> Workload:
+    config = config_of(workload, spec, spec.model.path, facts)
+    return workload.model_copy(update={"labels": {**workload.labels, CONFIG: config}})
 
 
 def absolute(spec: DeploymentSpec, cwd: str) -> DeploymentSpec:
@@ -120,16 +136,18 @@ def _located(group: Group, python: str, facts: PlanFacts) -> Group:
     return group.model_copy(update={"command": group.command.model_copy(update={"argv": argv})})
 
 
+def _settings(spec: DeploymentSpec, keys: str, count: int, group: str, python: str, **more: Any) -> RouterSettings:
+    return RouterSettings(
+        asked_as(spec), count, group=group, control_key=Secret(file=f"{keys}/{CONTROL_KEY}"), python=python,
+        public=not spec.backend.is_here, log_level=spec.log_level, **more,
+    )  # fmt: skip
+
+
 def _balancer(spec: DeploymentSpec, keys: str, python: str) -> Group | None:
     """The group before several frontends; None before one."""
     if not has_balancer(spec):
         return None
-    settings = RouterSettings(
-        asked_as(spec), spec.frontend.replicas, policy="round_robin", group=BALANCER,
-        control_key=Secret(file=f"{keys}/{CONTROL_KEY}"),
-        public=not spec.backend.is_here, python=python, log_level=spec.log_level,
-    )  # fmt: skip
-    return router_group("smg", settings)
+    return router_group("smg", _settings(spec, keys, spec.frontend.replicas, BALANCER, python, policy="round_robin"))
 
 
 def _front(spec: DeploymentSpec, keys: str, python: str) -> Group | None:
@@ -137,16 +155,8 @@ def _front(spec: DeploymentSpec, keys: str, python: str) -> Group | None:
     if spec.frontend.type not in ROUTERS:
         return None
     kind = ROUTERS[spec.frontend.type]
-    settings = RouterSettings(
-        asked_as(spec),
-        max(2, *(role.workers for role in spec.by_name().values())),
-        group=FRONTEND,
-        control_key=Secret(file=f"{keys}/{CONTROL_KEY}"),
-        public=not spec.backend.is_here,
-        python=frontend_python(spec, python),
-        log_level=spec.log_level,
-        apart="agg" not in spec.by_name(),
-        extra_args=frontend_args(spec),
-    )
+    most = max(2, *(role.workers for role in spec.by_name().values()))
+    more = {"apart": "agg" not in spec.by_name(), "extra_args": frontend_args(spec)}
+    settings = _settings(spec, keys, most, FRONTEND, frontend_python(spec, python), **more)
     with located("frontend.type"):
         return router_group(kind, settings)

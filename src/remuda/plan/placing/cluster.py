@@ -12,16 +12,21 @@ from remuda.plan.model import Resources
 from remuda.plan.placing.place import SlurmPlace
 from remuda.plan.placing.spanning import nodes_of
 from remuda.specs.backend import PodBackend, SlurmBackend
+from remuda.specs.places import fronts_here
 from remuda.specs.reading.sbatch import slurm_seconds
 
 if TYPE_CHECKING:
+    from remuda.specs.reading.load import Loaded
     from remuda.specs.swarm import SwarmSpec
 
 IN_IMAGE: Final = "python3"
 """Interpreter of an image, where nothing else is said."""
 _UNUSED: Final = ("template_path", "nginx_template_path")
 _UNUSED_OF_ENDPOINT: Final = ("poll_interval",)
+_UNUSED_IN_PODS: Final = ("nodes", "replicas_per_node", "gpus_per_node", "home_directory", "spanning")
 _OF_NGINX: Final = ("nginx_image", "nginx_timeout")
+_OF_JOB: Final = ("partition", "cpus_per_task", "mem", "threads_per_core", "wall_time")
+"""What is said of the router's job."""
 
 
 def slurm_place(backend: SlurmBackend, *, in_image: bool = False) -> dict[str, object]:
@@ -135,11 +140,12 @@ def model_needs(spec: SwarmSpec) -> dict[str, str]:
     return {str(path): "model"}
 
 
-def pod_notes(spec: SwarmSpec) -> tuple[str, ...]:
-    """One sentence for each thing that is otherwise in pods than the spec may suggest."""
+def pod_notes(loaded: Loaded[SwarmSpec]) -> tuple[str, ...]:
+    """One sentence for each thing that is otherwise in pods than the user's words suggest."""
+    spec = loaded.spec
     if not isinstance(spec.backend, PodBackend):
         return ()
-    unused = [name for name in ("nodes", "replicas_per_node", "home_directory", "spanning") if getattr(spec, name)]
+    unused = loaded.words(_UNUSED_IN_PODS)
     is_path = spec.model.startswith(("/", "./", "../", "~")) or spec.engine == "llamacpp"
     path = f"the model {spec.model} is looked for in the image and its mounts: no file of this machine is in pods"
     return (*((f"not used on Kubernetes: {', '.join(unused)}",) if unused else ()), *((path,) if is_path else ()))
@@ -152,12 +158,11 @@ def slurm_notes(spec: SwarmSpec) -> tuple[str, ...]:
         return ()
     fields, plain = SlurmBackend.model_fields, type(backend.endpoint)()
     unused = [f"backend.{name}" for name in _UNUSED if getattr(backend, name) != fields[name].default]
-    unused += [
-        f"backend.endpoint.{name}"
-        for name in (*_UNUSED_OF_ENDPOINT, *(() if spec.router.type == "nginx" else _OF_NGINX))
-        if getattr(backend.endpoint, name) != getattr(plain, name)
-    ]
-    said = [f"not used on Slurm: {', '.join(unused)}"] if unused else []
+    is_fleet = fronts_here(backend.type)
+    names = (*_UNUSED_OF_ENDPOINT, *(() if spec.router.type == "nginx" else _OF_NGINX), *(_OF_JOB if is_fleet else ()))
+    unused += [f"backend.endpoint.{name}" for name in names if getattr(backend.endpoint, name) != getattr(plain, name)]
+    unused += ["backend.job"] if is_fleet and backend.job != fields["job"].default else []
+    said = [f"not used on {'a fleet' if is_fleet else 'Slurm'}: {', '.join(unused)}"] if unused else []
     most = most_on_a_node(spec)
     if most and spec.gpus_per_replica:
         held = spec.gpus_per_node // most

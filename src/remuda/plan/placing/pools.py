@@ -11,6 +11,7 @@ from remuda.base.text import did_you_mean
 from remuda.base.units import parse_size, show_duration
 from remuda.plan.model import Pool
 from remuda.plan.placing.gpus import gpu_named, is_kind, vram_of_features
+from remuda.specs.places import FLEET, NO_MACHINE
 from remuda.specs.run import EARLY_S
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def _look(spec: RunSpec, info: PoolInfo, nodes: Sequence[Node]) -> Fit | NoFit:
         most = show_duration(info.max_time_s)
         return NoFit(info.name, f"at most {most}, {show_duration(spec.time_limit)} asked")
     if not nodes:
-        return NoFit(info.name, "it has no nodes")
+        return NoFit(info.name, ": ".join(NO_MACHINE) if info.name == FLEET else "it has no nodes")
     reason = _too_small(spec, nodes)
     if reason:
         return NoFit(info.name, reason)

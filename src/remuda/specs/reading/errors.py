@@ -6,6 +6,7 @@ import difflib
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.secrets import looks_secret
+from remuda.specs.backend import PodBackend
 from remuda.specs.help import help_of
 from remuda.specs.reading.document import Problem
 from remuda.specs.reading.fields import dotted, lookup, model_at, walk
@@ -90,7 +91,8 @@ def _sentence(kind: str, path: Path, value: object, context: Mapping[str, Any]) 
     if kind in ("literal_error", "union_tag_invalid"):
         choices = str(context.get("expected") or context.get("expected_tags")).replace(" or ", ", ").replace("'", "")
         known = choices.split(", ")
-        return f"`{name}` must be one of {', '.join(known)}, not {given}", _nearest(str(value), known)
+        must = f"one of {', '.join(known)}" if known[1:] else f"`{known[0]}`"
+        return f"`{name}` must be {must}, not {given}", _nearest(str(value), known)
     bounds = {
         "greater_than_equal": ("ge", "at least"), "less_than_equal": ("le", "at most"),
         "greater_than": ("gt", "more than"), "less_than": ("lt", "less than"),
@@ -127,6 +129,8 @@ def _unknown(path: Path, model: type[BaseModel], data: dict[str, Any]) -> tuple[
     if not near:
         elsewhere = [at for at, _, _ in walk(model) if at.split(".")[-1] == key]
         near = f"did you mean `{elsewhere[0]}`?" if elsewhere else f"known: {', '.join(sorted(known))}"
+        if key in elsewhere:
+            near = f"`{key}` stands at the top" + ("; a replica is one pod" if owner is PodBackend else "")
     return f"unknown key {key!r}{where}", near
 
 

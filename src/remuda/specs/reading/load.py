@@ -31,12 +31,12 @@ from remuda.specs.reading.resolve import (
     setting_layer,
     show,
 )
-from remuda.specs.reading.shapes import MOST_BYTES
+from remuda.specs.reading.shapes import DOCUMENTS, MOST_BYTES
 from remuda.specs.strict import Plain, Strict
 from remuda.specs.swarm import SwarmSpec, expand
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from remuda.specs.reading.document import Path
 
@@ -58,6 +58,12 @@ class Loaded(Generic[SpecT_co]):
     def origin(self, path: str) -> Origin:
         """Where the value at a dotted path came from."""
         return self.resolved.origin(tuple(path.split(".")))
+
+    def words(self, names: Iterable[str]) -> list[str]:
+        """Those of the fields that document or command line say, in the word that stands there."""
+        said = [(name, self.origin(name)) for name in names if name in self.spec.model_fields_set]
+        text = {ValueOrigin.FILE: "{name}", ValueOrigin.CLI: "{at.text}"}
+        return [text[at.source].format(name=name, at=at) for name, at in said if at.source in text]
 
     def show(self, spec: Strict | None = None, derived: Mapping[str, str] | None = None) -> list[Shown]:
         """Every value with its origin; `spec` and `derived` come from `remuda.plan.derive`."""
@@ -226,8 +232,12 @@ def _expanded(layer: Layer) -> Layer:
     return replace(layer, data=data, values=values)
 
 
-def read_document(path: FilePath | str) -> Document:
+def read_document(path: FilePath | str, fits: Callable[[FilePath], bool] = FilePath.is_file) -> Document:
     """Read one file.
+
+    Args:
+        path: of it.
+        fits: where it is missing, whether another document in its folder may have been meant.
 
     Raises:
         InputError: it is missing, cannot be read, or is not valid YAML.
@@ -237,7 +247,7 @@ def read_document(path: FilePath | str) -> Document:
     try:
         text = read_whole(file, MOST_BYTES).decode("utf-8-sig")
     except FileNotFoundError as error:
-        raise InputError("there is no such file", hint=_similar(file), where=name) from error
+        raise InputError("there is no such file", hint=_similar(file, fits), where=name) from error
     except IsADirectoryError as error:
         raise InputError("is a directory, not a file", where=name) from error
     except OSError as error:
@@ -247,10 +257,11 @@ def read_document(path: FilePath | str) -> Document:
     return parse(text, name)
 
 
-def _similar(file: FilePath) -> str:
+def _similar(file: FilePath, fits: Callable[[FilePath], bool]) -> str:
     """A hint with the documents that are there."""
     try:
-        there = sorted(item.name for item in file.parent.iterdir() if item.suffix in (".yaml", ".yml", ".json"))
+        found = (item for item in file.parent.iterdir() if item.suffix in DOCUMENTS and item.name[0] != ".")
+        there = sorted(item.name for item in found if fits(item))
     except OSError:
         return f"there is no directory {str(file.parent)!r} either"
     return f"there: {', '.join(there[:5])}" if there else ""

@@ -57,15 +57,27 @@ def kind_in(target: str) -> str:
     return "swarm" if found is None else found or "deployment"
 
 
+def holds_recipes(file: Path) -> bool:
+    """Whether a document surely is a deployment, in its own words or as one or more recipes."""
+    data = _read(file) or {}
+    return data.get("kind") == "deployment" or {} in (data.get("model"), data.get("base"))
+
+
+def _read(file: Path) -> dict[str, object] | None:
+    """The top level of a document, None where it cannot be read."""
+    try:
+        return _top_level(read_whole(file, MOST_BYTES).decode("utf-8-sig"))
+    except (OSError, ValueError):
+        return None
+
+
 def _kind(target: str) -> str | None:
     """The same; empty where the file does not say it, None where it cannot be read."""
     file = Path(target).expanduser()
     name = file if file.exists() or ":" not in file.name else file.with_name(file.name.rpartition(":")[0])
     if name.suffix not in DOCUMENTS:
         return "run"
-    try:
-        data = _top_level(read_whole(name, MOST_BYTES).decode("utf-8-sig"))
-    except (OSError, ValueError):
+    if (data := _read(name)) is None:
         return None
     said = str(data.get("kind", ""))
     return said if said in SHAPES else next((kind for kind, is_shape in SHAPES.items() if is_shape(data)), "")

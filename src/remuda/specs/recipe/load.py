@@ -124,10 +124,10 @@ def _changed(resolved: Resolved, overrides: Sequence[Override], unset: Sequence[
 
 
 def _fitting(low: Layer, data: dict[str, Any], backend: str, *, is_ours: bool) -> Layer:
-    """What the cluster file says, without its Slurm where the deployment runs on this machine."""
+    """What the cluster file says, without its Slurm where the deployment runs on this machine or in a fleet."""
     said = data.get("backend")
     kind = backend or (str(said.get("type", "local")) if isinstance(said, dict) else str(said or "local"))
-    if (is_ours or backend) and kind == "local":
+    if (is_ours or backend) and kind != "slurm":
         return Layer({key: value for key, value in low.data.items() if key != "backend"}, low.values, low.keys)
     return low
 

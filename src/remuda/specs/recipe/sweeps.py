@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.text import did_you_mean
+from remuda.specs.benchmark import MOST_REPEATS
 from remuda.specs.reading.document import Problem, fail
 from remuda.specs.reading.fields import dotted
 from remuda.specs.reading.resolve import Resolved
@@ -68,7 +69,7 @@ def expand(resolved: Resolved) -> list[SweepPoint]:
         return [SweepPoint(resolved)]
     reading = _Reading(resolved, said)
     rest = {key: value for key, value in resolved.data.items() if key != SWEEP}
-    numbers, points = (reading.number("repeats"), reading.number("max_running")), []
+    numbers, points = (reading.number("repeats", MOST_REPEATS), reading.number("max_running", MOST)), []
     for row in reading.rows():
         filling = _Filling(row)
         filled = Resolved(without_null(filling.value(rest, ())), resolved.layers)
@@ -113,10 +114,10 @@ class _Reading:
         origin = self.resolved.key((SWEEP, *path))
         return fail([Problem(origin.where, f"`{dotted((SWEEP, *path))}` {sentence}", hint)])
 
-    def number(self, word: str) -> int:
+    def number(self, word: str, most: int) -> int:
         text = str(self.said.get(word, "1"))
-        if not re.fullmatch("[1-9][0-9]{0,5}", text):
-            raise self.wrong((word,), f"must be a whole number from 1 on, not {text}")
+        if not re.fullmatch("[1-9][0-9]{0,5}", text) or int(text) > most:
+            raise self.wrong((word,), f"must be a whole number from 1 to {most:,}, not {text}")
         return int(text)
 
     def rows(self) -> list[Row]:

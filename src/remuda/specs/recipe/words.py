@@ -110,6 +110,7 @@ _BOTH: Final = (
     _used("benchmark.osl"),
     _used("benchmark.concurrencies"),
     _used("benchmark.search", "", "of remuda alone: the largest load within latency targets"),
+    _used("benchmark.validity", "", "of remuda alone: thresholds of the rules by which a point counts"),
     _used("benchmark.req_rate"),
     _used("benchmark.random_range_ratio"),
     _used("benchmark.num_prompts_mult"),

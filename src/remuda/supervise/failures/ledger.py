@@ -60,22 +60,6 @@ class Judgement:
         return tuple(item for item in self.excluded if level >= (AVOIDS_BANS if item.is_ban else AVOIDS_ALL))
 
 
-def exclusions(
-    evidence: Iterable[Evidence],
-    now: float,
-    *,
-    cluster: str,
-    candidates: Sequence[Node],
-    pools: Sequence[str],
-    needed: int,
-    policy: NodePolicy,
-) -> tuple[Exclusion, ...]:
-    """Nodes to avoid, strongest evidence first. Arguments as `judge`."""
-    return judge(
-        evidence, now, cluster=cluster, candidates=candidates, pools=pools, needed=needed, policy=policy
-    ).excluded
-
-
 def judge(
     evidence: Iterable[Evidence],
     now: float,

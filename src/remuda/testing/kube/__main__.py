@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.disk.private import check_private, make_private
 from remuda.base.errors import InputError, NotFound, NotPrivate, Unavailable, from_json, to_json
+from remuda.base.words import DRILLS
 from remuda.testing import program
 from remuda.testing.kube.bed import KubeBed
 from remuda.testing.kube.nodes import GPU, needs
@@ -33,19 +34,18 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-DRILLS: Final = ("crash", "start", "advance")
 _SOCKET: Final = "control.sock"
 _LOG: Final = "serve.log"
 _LONGEST: Final = 80
 """Characters of the directory: the path of a socket has room for 107."""
-_START_S: Final = 30.0
-_END_S: Final = 30.0
+_WAIT_S: Final = 30.0
+"""For its start, and for its end."""
 
 
 def parser() -> argparse.ArgumentParser:
     """The arguments."""
     about = "A stand-in of a Kubernetes cluster in one directory."
-    return program.parser("remuda.testing.kube", about, DRILLS, "node; of `advance`: seconds")[0]
+    return program.parser("remuda.testing.kube", about, DRILLS["kubernetes"], "node; of `advance`: seconds")[0]
 
 
 def up(options: argparse.Namespace) -> None:
@@ -167,7 +167,7 @@ def _start(root: Path) -> None:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/"
         )
-    deadline = time.monotonic() + _START_S
+    deadline = time.monotonic() + _WAIT_S
     while not _is_up(root):
         if process.poll() is not None or time.monotonic() > deadline:
             last = (root / _LOG).read_text(errors="replace").strip().splitlines()
@@ -216,7 +216,7 @@ def _ask(directory: Path, verb: str, target: str = "") -> Any:
         if verb == "down":
             pid = struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
             with suppress(ProcessLookupError):
-                select.select([os.pidfd_open(pid)], [], [], _END_S)
+                select.select([os.pidfd_open(pid)], [], [], _WAIT_S)
     return answer["said"]
 
 

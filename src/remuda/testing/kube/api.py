@@ -40,6 +40,9 @@ class ApiRequest(NamedTuple):
         Raises:
             Refusal: it is no object of JSON.
         """
+        if self.content.endswith("protobuf"):
+            says = "this stand-in takes JSON alone: add --dry-run=client -o json, and | kubectl create -f -"
+            raise Refusal(415, "UnsupportedMediaType", says)
         try:
             doc = json.loads(self.body or b"{}")
         except ValueError as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import InputError
+from remuda.base.words import DRILLS
 from remuda.testing import program
 from remuda.testing.program import put, say
 from remuda.testing.slurm import packages, registry
@@ -21,13 +22,11 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-DRILLS = ("crash", "freeze", "thaw", "cut", "heal", "stop", "start", "drain", "resume")
-
 
 def parser() -> argparse.ArgumentParser:
     """The arguments."""
     about = "A real Slurm in one directory."
-    root, action = program.parser("remuda.testing.slurm", about, DRILLS, "node or service")
+    root, action = program.parser("remuda.testing.slurm", about, DRILLS["slurm"], "node or service")
     action.add_argument("--no-accounting", action="store_true", help="without slurmdbd")
     action.add_argument("--shared", action="store_true", help="nodes share this machine's network")
     action.add_argument("--preempt", choices=("partition", "qos"), default="partition")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from remuda.base.disk.private import check_above, check_private, make_private
 from remuda.base.errors import InputError, NotFound
+from remuda.base.words import TRY_LETTERS
 from remuda.fleet import processes
 from remuda.fleet.daemons import keep_environment, listens, munged
 from remuda.fleet.processes import Daemons, wait_until
@@ -27,7 +28,6 @@ from remuda.wire.process import start_time
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-LONGEST_PATH = 70
 _ELSEWHERE = "name another directory"
 SERVICES = ("munged", "mariadbd", "slurmdbd", "slurmctld")
 
@@ -129,8 +129,8 @@ class SlurmBed(Client):
 
     def _make(self) -> BedLayout:
         topology, with_accounting, isolated, preempt, extra, owned = self._wanted
-        if len(str(self.root)) > LONGEST_PATH:
-            raise InputError(f"{self.root}: the path of a bed has at most {LONGEST_PATH} characters")
+        if len(str(self.root)) > TRY_LETTERS:
+            raise InputError(f"{self.root}: the path of a bed has at most {TRY_LETTERS} characters")
         if isolated and not network.can_isolate():
             raise InputError("isolated nodes need the capabilities CAP_SYS_ADMIN and CAP_NET_ADMIN")
         require(accounting=with_accounting)

@@ -16,6 +16,7 @@ from remuda.base import waiting
 from remuda.base.errors import NotFound, RemudaError
 from remuda.client.jobs import drivers
 from remuda.client.jobs.drivers import address_in, place_of
+from remuda.plan.model import Endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
 class Host:
     """Knows one swarm."""
 
-    def __init__(self, backend: str) -> None:
-        self.plan = json.loads(swarm().model_copy(update={"backend": backend}).model_dump_json())
+    def __init__(self, backend: str, router: str = "") -> None:
+        workload = swarm()
+        groups = [one.model_copy(update={"backend": router if one.role.routes else ""}) for one in workload.groups]
+        changed = {"backend": backend, "groups": tuple(groups), "endpoint": Endpoint(router="router")}
+        self.plan = json.loads(workload.model_copy(update=changed).model_dump_json())
         self.asked: list[str] = []
 
     def get(self, path: str) -> Any:
@@ -37,10 +41,10 @@ class Host:
 @pytest.mark.parametrize(
     ("backend", "name", "here", "is_beside"),
     [("slurm", "herd", False, True), ("slurm", "herd", True, False), ("slurm", "", False, False),
-     ("local", "herd", False, False)],
+     ("local", "herd", False, False), ("slurm local", "herd", False, False)],
 )  # fmt: skip
 def test_where_a_job_runs(backend: str, name: str, here: bool, is_beside: bool) -> None:
-    host: Any = Host(backend)
+    host: Any = Host(*backend.split())
     place = place_of(host, name, here=here, mem="9GB")
     assert (place is not None) is is_beside
     if place is not None:

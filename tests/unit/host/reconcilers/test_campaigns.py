@@ -186,6 +186,7 @@ def test_marks_of_a_job_are_filled(site: Site) -> None:
 
 async def test_what_is_up_already_gets_a_job_and_stays(site: Site) -> None:
     other = site.row("a", "other").workload
+    assert other is not None
     site.service.create(other)
     await site.campaigns.begin(site.body("a"))
     (row,) = await site.go()
@@ -200,6 +201,7 @@ async def test_what_ends_by_itself_is_over_with_that(site: Site, code: int, outc
     site.code, body = code, site.body("a", "b", bound=1, has_job=False)
     for planned in body.rows:
         driver = group("driver", 1, role=Role.DRIVER, replace=NEVER).model_copy(update={"probe": None, "listen": None})
+        assert planned.workload is not None
         own = {"groups": (*planned.workload.groups, driver), "ends_with": "driver"}
         planned.workload = planned.workload.model_copy(update=own)
     await site.campaigns.begin(body)
@@ -270,6 +272,7 @@ async def test_what_a_row_measures_is_told_when_it_is_asked_for(site: Site) -> N
 async def test_one_that_ended_with_its_benchmark_is_no_answer_to_the_next(site: Site) -> None:
     driver = group("driver", 1, role=Role.DRIVER, replace=NEVER).model_copy(update={"probe": None, "listen": None})
     planned = site.row("a", "1").workload
+    assert planned is not None
     own = {"groups": (*planned.groups, driver), "ends_with": "driver", "digest": "of its document"}
     first, second = (planned.model_copy(update={**own, "uid": uid}) for uid in ("uid1", "uid2"))
     assert site.service.create(first).uid == "uid1"
@@ -286,6 +289,7 @@ def sweep_of(site: Site, name: str, rows: dict[str, str], bound: int = 1) -> Cam
     driver = group("driver", 1, role=Role.DRIVER, replace=NEVER).model_copy(update={"probe": None, "listen": None})
     body = site.body(*rows, has_job=False, tag=name).model_copy(update={"name": name, "kind": "sweep", "bound": bound})
     for planned, said in zip(body.rows, rows.values(), strict=True):
+        assert planned.workload is not None
         own = {"groups": (*planned.workload.groups, driver), "ends_with": "driver", "digest": planned.workload.uid}
         planned.workload = planned.workload.model_copy(update=own)
         planned.points = [{"address": one * 20, "repeats": 1} for one in said]

@@ -1,4 +1,4 @@
-"""A replica in a pod counts as ready when this machine has met it; where none is met, its swarm is over."""
+"""A replica in a pod or a fleet is ready when this machine has met it; where none is met, its swarm is over."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ TOKENS = {"pods": "w.replica.0.1.abcdefgh", "other": "w.replica.1.1.abcdefgh", "
 
 @dataclass
 class Site:
-    """A service with one swarm on Kubernetes, and what a `Reach` before it did."""
+    """A service with one swarm, and what a `Reach` before it did."""
 
+    backend: str = "kubernetes"
+    is_asked_here: bool = True
     taken: list[tuple[str, str, str]] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     announced: bool = False
@@ -35,7 +37,7 @@ class Site:
             serves, backend = roles[name]
             return SimpleNamespace(role=SimpleNamespace(serves=serves), backend=backend)
 
-        workload = SimpleNamespace(name="w", backend="kubernetes", group=group)
+        workload = SimpleNamespace(name="w", backend=self.backend, group=group, is_asked_here=self.is_asked_here)
         want = SimpleNamespace(workload=workload, running=True, announced=self.announced)
         tasks = {TaskKey("w", token.split(".")[1], int(token.split(".")[2])): token for token in TOKENS.values()}
         supervisor = SimpleNamespace(
@@ -99,6 +101,22 @@ async def test_what_is_not_met_is_not_ready_and_ends_its_swarm(monkeypatch: pyte
     reach.take(ready(TOKENS["pods"], 2))
     await settled(reach)
     assert len(asked) == 6, "it is asked again when it says again that it is well"
+
+
+async def test_in_a_fleet_it_is_told_what_to_do_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site("slurm")
+    answers(monkeypatch, lambda _: "no route")
+    reach = Reach(site.service())
+    reach.take(ready(TOKENS["pods"]))
+    await settled(reach)
+    ((_, _, reason),) = site.taken
+    assert reason.endswith(" (no route): let this machine reach the ports of that one: a firewall is between them")
+
+
+async def test_where_the_router_is_on_the_cluster_this_machine_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    site, asked = Site("slurm", is_asked_here=False), answers(monkeypatch, lambda _: "no route")
+    Reach(site.service()).take(ready(TOKENS["pods"]))
+    assert ([(TOKENS["pods"], "ready", "")], []) == (site.taken, asked)
 
 
 @pytest.mark.parametrize("announced", [True, False])

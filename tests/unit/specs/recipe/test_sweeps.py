@@ -97,11 +97,11 @@ def test_which_points_there_are(section: str, expected: list[str]) -> None:
         ),
         (
             "{speed: 5, batch: x, repeats: 0}", TWO,
-            "s.yaml:3:29: `sweep.repeats` must be a whole number from 1 on, not 0", "",
+            "s.yaml:3:29: `sweep.repeats` must be a whole number from 1 to 100, not 0", "",
         ),
         (
             "{speed: 5, batch: x, max_running: many}", TWO,
-            "s.yaml:3:29: `sweep.max_running` must be a whole number from 1 on, not many", "",
+            "s.yaml:3:29: `sweep.max_running` must be a whole number from 1 to 10,000, not many", "",
         ),
         (
             "{speed: [5, 6], batch: x, where: speed > 6}", TWO,

@@ -1,0 +1,120 @@
+"""Allocations on nodes that share no directory with the head: their job has no content, and asks its node's client."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from remuda.backends.base import Life, Observed, Rendered
+from remuda.backends.rundir import allocation_dir
+from remuda.backends.slurm.observing import first_node
+from remuda.backends.slurm.render import SCRIPT, SlurmSite, argv_alone, child_of, place_of
+from remuda.backends.slurm.script import SLURMS_ENVIRONMENT
+from remuda.base.disk.paths import StatePaths
+from remuda.base.errors import InputError
+from remuda.wire.carrying import DOCUMENT, KEEPS, SILENT_S, WORK
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from remuda.backends.base import Request
+    from remuda.backends.slurm.parsing.parse import QueueLine
+    from remuda.plan.placing.place import SlurmPlace
+
+OWED_S = 120.0
+"""For so long after a job's end its node may still owe the last word."""
+_HINT = "give all machines of the fleet the head's state directory at the same path"
+_CALL = 'exec "${SLURM_CONF%/*}/remuda-carried"'
+"""What the client of the node has put beside its slurm.conf."""
+
+
+def render(request: Request, site: SlurmSite) -> Rendered:
+    """Say what submits `request`, which is carried.
+
+    Raises:
+        InputError: it cannot be carried, or Slurm cannot be asked for it.
+    """
+    place = place_of(request)
+    _check(request, place)
+    folder = allocation_dir(site.workloads, request.token)
+    child, _ = child_of(request, place, site, folder)
+    child = replace(
+        child, fence_file="", previous_dir="", guard=None, host_file="", port_locks_own="", cwd=f"{folder}/{WORK}",
+    )  # fmt: skip
+    script = folder / SCRIPT
+    directives = [f"#SBATCH {option}" for option in place.directives]
+    lines = ["#!/bin/sh", *directives, f"export REMUDA_TOKEN={request.token}", SLURMS_ENVIRONMENT, _CALL]
+    argv = tuple(_without_paths(word) for word in argv_alone(request, place, folder, script))
+    return Rendered(
+        request.token, argv, {str(folder / DOCUMENT): child.to_json(), str(script): "\n".join(lines) + "\n"}
+    )
+
+
+def _without_paths(word: str) -> str:
+    """A word of the call without what only the head has."""
+    return {"--chdir": "--chdir=/", "--output": "--output=/dev/null"}.get(word.partition("=")[0], word)
+
+
+def _check(request: Request, place: SlurmPlace) -> None:
+    """See that a node can do it with files of its own.
+
+    Raises:
+        InputError: it cannot.
+    """
+    group = request.group
+    if group.resources.nodes > 1 or group.spread is not None or request.workload.pack is not None:
+        raise InputError("what spans several nodes needs a directory that they share, and the nodes of this fleet have "
+                         "files of their own", where="nodes", hint=_HINT)  # fmt: skip
+    said = {"output": place.output or place.error, "modules": place.modules, "preamble": place.preamble,
+            "requeue": place.requeue, "log_directory": place.log_directory, "image": group.command.image}  # fmt: skip
+    for name, value in said.items():
+        if value:
+            raise InputError(f"nodes of this fleet have files of their own, where {name!r} means nothing", where=name,
+                             hint=f"leave it out, or {_HINT}")  # fmt: skip
+
+
+class CarriedNodes:
+    """What is known of nodes that have allocations of this state directory in files of their own.
+
+    Args:
+        workloads: parent of the run directories.
+    """
+
+    def __init__(self, workloads: Path) -> None:
+        self._heard = StatePaths(workloads.parent).fleet_heard
+
+    def is_silent(self, folder: str) -> bool:
+        """Whether the node that has an allocation was not heard for a while."""
+        node = str(_kept(folder).get("node") or "")
+        return bool(node) and time.time() - self._heard_at(node) > SILENT_S
+
+    def _heard_at(self, node: str) -> float:
+        try:
+            return (self._heard / node).stat().st_mtime
+        except OSError:
+            return 0.0
+
+    @staticmethod
+    def owed(folder: str, line: QueueLine, now: float) -> Observed | None:
+        """A job that has ended while its node has not yet said all of it; None when it has, or had the time."""
+        kept = _kept(folder)
+        is_whole = not kept or kept.get("done") or now - line.ends_at > OWED_S
+        if is_whole or line.state not in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"):
+            return None
+        return Observed(
+            Life.RUNNING, line.job_id, "COMPLETING", first_node(line.nodes), "its node has not said yet how it ended",
+            started_at=line.started_at, unread=True,
+        )  # fmt: skip
+
+
+def _kept(folder: str) -> dict[str, Any]:
+    """Which node has an allocation; empty for one that is not carried."""
+    try:
+        with open(os.path.join(folder, KEEPS), encoding="utf-8") as file:  # noqa: PTH118, PTH123 - at every poll
+            found: dict[str, Any] = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return found

@@ -1,0 +1,1 @@
+"""Carried allocations on their node: `carrier` is a part of the client."""

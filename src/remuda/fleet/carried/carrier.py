@@ -1,0 +1,308 @@
+"""Carried allocations on their node: their files come from the head, and what they write is mirrored there.
+
+`Carrier` is a part of the client; `node/errand.py` is what asks it, from within a job. One allocation is `Carried`: a
+folder that looks as it does on the head. What was sent is in a file beside it, so a client that is killed continues.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import shlex
+import shutil
+import sys
+from base64 import b64decode
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from remuda.base.disk.files import write_atomic
+from remuda.base.disk.private import make_private
+from remuda.base.errors import NotFound, RemudaError, Unavailable
+from remuda.fleet.link import Stranger
+from remuda.wire.carrying import (
+    DOCUMENT,
+    HOME_MARK,
+    PIECE_BYTES,
+    WORK,
+    Errand,
+    Kept,
+    Parcel,
+    Program,
+    Push,
+    is_grown,
+    is_inside,
+)
+from remuda.wire.fleet import to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+LOOK_S: Final = 0.3
+"""Between two looks at what allocations wrote."""
+AGAIN_S: Final = 2.0
+"""After a head that did not answer."""
+_ERRAND: Final = Path(__file__).resolve().parents[2] / "node" / "errand.py"
+SENT, LOCK, CALL, SOCKET = ".sent.json", ".lock", "remuda-carried", "carry.sock"
+_MOST_FILES, _MOST_PARTS = 1000, 32
+T = TypeVar("T")
+
+
+class Ask(Protocol):
+    """One request to the head."""
+
+    async def __call__(self, verb: str, message: Any, answer: Callable[[], T]) -> T:
+        """As `Link.ask`."""
+
+
+class Carried:
+    """One allocation, while it runs here and until the head has all of it.
+
+    Args:
+        folder: of it.
+        token: of it.
+        sent: of each file that the head has: inode, and size or time.
+    """
+
+    def __init__(self, folder: Path, token: str, sent: dict[str, list[int]]) -> None:
+        self.folder, self.token, self.sent = folder, token, sent
+
+    def keep(self) -> None:
+        """Note what was sent."""
+        text = json.dumps({"token": self.token, "sent": self.sent})
+        write_atomic(self.folder / SENT, text, mode=0o600, sync=False)
+
+    @property
+    def lives(self) -> bool:
+        """Whether its node program does."""
+        fd = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    def next(self) -> tuple[bytes, dict[str, list[int]]] | None:
+        """What to push now, and what of `sent` it changes; None where the head has all of it.
+
+        A last word is pushed when all else is there: who sees it on the head finds the whole output.
+        """
+        parts: list[str] = []
+        pieces: list[bytes] = []
+        changed: dict[str, list[int]] = {}
+        room = PIECE_BYTES
+        for name in self._names():
+            is_last = name.startswith("exit")
+            if len(parts) == _MOST_PARTS or room <= 0 or (is_last and parts):
+                break
+            part = self._part(name, room)
+            if part is not None:
+                how, at, piece, mark = part
+                parts.append(f"{how} {at} {len(piece)} {name}")
+                pieces.append(piece)
+                changed[name] = mark
+                room -= len(piece)
+                if how == "turn":
+                    break
+        if not parts:
+            return None
+        return b"\n".join([to_json(Push(self.token, parts)).encode(), b"".join(pieces)]), changed
+
+    def _names(self) -> list[str]:
+        """Files that are mirrored: the claim first, last words last."""
+        found = [str(path.relative_to(self.folder)) for path in _files(self.folder)]
+        wanted = sorted(name for name in found if is_inside(name))[:_MOST_FILES]
+        return sorted(wanted, key=lambda name: (name.startswith("exit"), not name.startswith("claim")))
+
+    def _part(self, name: str, room: int) -> tuple[str, int, bytes, list[int]] | None:
+        try:
+            with open(os.open(self.folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123
+                status = os.fstat(file.fileno())
+                if not is_grown(name):
+                    mark = [status.st_ino, status.st_mtime_ns]
+                    return None if mark == self.sent.get(name) else ("put", 0, file.read(PIECE_BYTES), mark)
+                if name not in self.sent:  # noted before the head has any of it: it may be another file by then
+                    self.sent[name] = [status.st_ino, 0]
+                    self.keep()
+                was = self.sent[name]
+                if was[0] != status.st_ino or status.st_size < was[1]:  # what was sent is NAME.1 now
+                    return "turn", was[1], b"", [0, 0]
+                file.seek(was[1])
+                piece = file.read(room)
+                return ("add", was[1], piece, [status.st_ino, was[1] + len(piece)]) if piece else None
+        except OSError:
+            return None
+
+    def accept(self, changed: dict[str, list[int]], kept: Kept) -> None:
+        """Note what the head took, and where it wants a file to continue."""
+        for name, mark in changed.items():
+            if name in kept.sizes:
+                self.sent[name][1] = kept.sizes[name]
+            elif mark == [0, 0]:  # turned: what is sent of it goes on under its new name
+                self.sent[f"{name}.1"] = self.sent.pop(name)
+            else:
+                self.sent[name] = mark
+        self.keep()
+
+    def drop(self) -> None:
+        """The head has all of it: forget it. What the task left in its folder stays, unless that is empty."""
+        with suppress(OSError):
+            (self.folder / WORK).rmdir()
+        if not (self.folder / WORK).exists():
+            shutil.rmtree(self.folder, ignore_errors=True)
+            return
+        for path in self.folder.iterdir():
+            if path.name != WORK:
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+class Carrier:
+    """All carried allocations of this node.
+
+    Args:
+        folder: what this machine keeps as a node.
+        ask: asks its head.
+        tell: is told what goes wrong, in sentences.
+    """
+
+    def __init__(self, folder: Path, ask: Ask, tell: Callable[[str], None]) -> None:
+        self._home = folder / "slurm"
+        self._root, self._programs = folder / "carried", folder / "programs"
+        self._ask, self._tell = ask, tell
+        self._all: dict[str, Carried] = {}
+        self._said = ""
+
+    async def run(self) -> None:
+        """Carry, for as long as this client runs."""
+        while True:
+            try:
+                await self._carry()
+            except OSError as error:
+                self._complain(f"nothing is carried: {error}")
+            await asyncio.sleep(AGAIN_S)
+
+    async def _carry(self) -> None:
+        await asyncio.to_thread(self._prepare)
+        server = await asyncio.start_unix_server(self._hear, self._home / SOCKET)
+        async with server:
+            while True:
+                pause_s = LOOK_S
+                for one in [one for one in self._all.values() if one.folder.exists()]:
+                    try:
+                        await self._mirror(one)
+                        self._said = ""
+                    except (RemudaError, OSError) as error:
+                        self._complain(f"what {one.token} writes does not reach the head: {error}")
+                        pause_s = AGAIN_S
+                        if isinstance(error, Unavailable):
+                            break
+                await asyncio.sleep(pause_s)
+
+    def _complain(self, sentence: str) -> None:
+        if sentence != self._said:
+            self._tell(sentence)
+        self._said = sentence
+
+    def _prepare(self) -> None:
+        """Find what an earlier client carried, and put there what jobs ask with."""
+        make_private(self._home)
+        words = [sys.executable, "-I", "-S", str(_ERRAND), str(self._home / SOCKET)]
+        write_atomic(self._home / CALL, f"#!/bin/sh\nexec {shlex.join(words)}\n", mode=0o700)
+        (self._home / SOCKET).unlink(missing_ok=True)
+        for path in self._root.glob(f"*/*/*/{SENT}"):
+            with suppress(OSError, ValueError, KeyError):
+                said = json.loads(path.read_text())
+                self._all[said["token"]] = Carried(path.parent, said["token"], said["sent"])
+
+    # --- there -------------------------------------------------------------------------------------------------------
+
+    async def _hear(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One job that asks for its files; it hangs up when it has their lock."""
+        try:
+            said = json.loads(await asyncio.wait_for(reader.readline(), AGAIN_S))
+            answer, made = await self._fetch(Errand(str(said["token"]), str(said["job"])))
+            writer.write(json.dumps(answer).encode() + b"\n")
+            await writer.drain()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(reader.read(), AGAIN_S)
+            if made is not None:
+                self._all[made.token] = made
+        except (OSError, ValueError, KeyError, TypeError, TimeoutError):
+            pass
+        finally:
+            writer.close()
+
+    async def _fetch(self, wanted: Errand) -> tuple[dict[str, str], Carried | None]:
+        try:
+            parcel = await self._ask("fetch", wanted, Parcel)
+            program = self._programs / Path(parcel.program).name
+            if not program.exists():
+                got = await self._ask("program", Errand(), Program)
+                await asyncio.to_thread(_put, program, b64decode(got.data), 0o600)
+            made = await asyncio.to_thread(self._unpack, wanted.token, parcel)
+        except (Unavailable, Stranger, OSError) as error:
+            self._complain(f"{wanted.token} waits for its files: {error}")
+            return {}, None
+        except RemudaError as error:
+            self._tell(f"{wanted.token} is not started: {error}")
+            with suppress(RemudaError):  # nothing is owed
+                await self._ask("mirror", to_json(Push(wanted.token, done=True)).encode(), Kept)
+            return {"error": str(error)}, None
+        folder = made.folder
+        return {"document": f"{folder}/{DOCUMENT}", "program": str(program), "folder": str(folder)}, made
+
+    def _unpack(self, token: str, parcel: Parcel) -> Carried:
+        for name, (mode, text) in parcel.files.items():
+            data = text.replace(HOME_MARK, str(self._root)) if name.endswith(f"/{DOCUMENT}") else text
+            _put(self._below(name), data.encode("utf-8", errors="surrogateescape"), mode)
+        folder = self._below(parcel.folder)
+        (folder / WORK).mkdir(mode=0o700, exist_ok=True)
+        made = self._all.get(token) or Carried(folder, token, {})
+        made.keep()
+        return made
+
+    def _below(self, name: str) -> Path:
+        """A path of the head's, here.
+
+        Raises:
+            NotFound: it leads elsewhere.
+        """
+        if name.startswith("/") or ".." in name.split("/"):
+            raise NotFound(f"{name} leads out of the run directories")
+        return self._root / name
+
+    # --- and back ----------------------------------------------------------------------------------------------------
+
+    async def _mirror(self, one: Carried) -> None:
+        """Push what an allocation wrote since the last look; of one that has ended, all of it."""
+        lives = one.lives
+        while (found := await asyncio.to_thread(one.next)) is not None:
+            body, changed = found
+            kept = await self._ask("mirror", body, Kept)
+            if kept.foreign:
+                break
+            await asyncio.to_thread(one.accept, changed, kept)
+            if lives and len(body) < PIECE_BYTES:
+                break
+        if found is None and not lives:
+            kept = await self._ask("mirror", to_json(Push(one.token, done=True)).encode(), Kept)
+        if not lives and (found is None or kept.foreign):
+            del self._all[one.token]
+            await asyncio.to_thread(one.drop)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Files of an allocation but those that its task works with; no link is followed."""
+    for top, folders, names in os.walk(folder):
+        if Path(top) == folder and WORK in folders:
+            folders.remove(WORK)
+        yield from (Path(top, name) for name in names if not name.startswith("."))
+
+
+def _put(path: Path, data: bytes, mode: int) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_atomic(path, data, mode=mode, sync=False)

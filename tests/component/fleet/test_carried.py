@@ -1,0 +1,157 @@
+"""Runs on a node that does not see the head's state directory: real Slurm, and a machine in a mount namespace."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.component.fleet.homes import Fleet
+from tests.conftest import COLD, Home, until
+
+from remuda.fleet import membership
+from remuda.fleet.processes import Daemons
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TRAIN = """#!/bin/sh
+echo "hello of $SLURMD_NODENAME in $PWD"
+ls {home} && echo "the head is seen"
+trap 'echo told to end; exit 0' TERM
+n=0; while [ -e {flag} ]; do n=$((n+1)); echo "line $n"; sleep 0.1; done
+echo "last line"; exit 7
+"""
+
+
+class Hidden(Home):
+    """A machine whose processes find nothing in a directory of another one."""
+
+    def __init__(self, root: Path, hidden: Path) -> None:
+        super().__init__(root, cold=True)
+        self._hidden = hidden
+
+    def start(self, *arguments: str, **given: Any) -> subprocess.Popen[str]:
+        """Start a command there."""
+        script = f'mount -t tmpfs tmpfs {self._hidden} && exec "$@"'
+        env = {**self.env, **(given.get("env") or {})}
+        return subprocess.Popen(
+            ["unshare", "--mount", "sh", "-c", script, "sh", *COLD, *arguments], text=True, env=env, cwd=self.root,
+            stdin=subprocess.DEVNULL, stdout=given.get("stdout", subprocess.PIPE), stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def fleet() -> Iterator[Fleet]:
+    one = Fleet()
+    one.box.close()
+    one.box = Hidden(Path(tempfile.mkdtemp(prefix="rf", dir="/tmp")), one.head.root)
+    token = one.begin()
+    one.connect(token, "--resilient")
+    one.idle()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def flag() -> Iterator[Path]:
+    """A file: the script ends when it is gone."""
+    file = Path(tempfile.mkstemp(prefix="rflag", dir="/tmp")[1])
+    yield file
+    file.unlink(missing_ok=True)
+
+
+def run(fleet: Fleet, flag: Path, *words: str) -> None:
+    """Start the script, and wait until its output comes."""
+    (fleet.head.root / "train.sh").write_text(TRAIN.format(home=fleet.head.paths.root, flag=flag))
+    fleet.head.run("run", "train.sh", "--backend", "fleet", "--max-retries", "0", *words)
+    until(lambda: "line 3" in logs(fleet), "its output is here", 60)
+
+
+def over(fleet: Fleet) -> list[tuple[int, int | None]]:
+    """Its attempts, each with its exit code, when it has ended."""
+    until(lambda: fleet.head.view("train")["phase"] in ("DONE", "FAILED"), "its end", 90)
+    found = json.loads(fleet.head.run("explain", "train", "--json").stdout)["allocations"]
+    return [(one["attempt"], one["exit_code"]) for one in found]
+
+
+def logs(fleet: Fleet) -> str:
+    return fleet.head.run("logs", "train", check=False).stdout
+
+
+def is_counted(text: str) -> bool:
+    """Whether it has each line once, in order."""
+    numbers = [int(line.split()[1]) for line in text.splitlines() if line.startswith("line ")]
+    return numbers == [*range(1, len(numbers) + 1)]
+
+
+def kept(fleet: Fleet) -> list[Path]:
+    """What the node still has of allocations."""
+    return [*(fleet.box.paths.fleet_node / "carried").glob("*/*/*/.sent.json")]
+
+
+def test_a_run_goes_to_a_node_that_shares_nothing_and_comes_back(fleet: Fleet, flag: Path) -> None:
+    run(fleet, flag)
+    task = fleet.head.view("train")["tasks"][0]
+    assert (task["node"], task["phase"]) == ("box", "ready")
+    script = next(fleet.head.paths.workloads.glob("train/*/*/job.sh")).read_text()
+    assert len(script.splitlines()) <= 10
+    assert str(fleet.head.paths.root) not in script
+    flag.unlink()
+    assert over(fleet) == [(1, 7)]
+    said = logs(fleet)
+    assert "hello of box in " in said
+    assert "the head is seen" not in said
+    assert said.endswith("last line\n")
+    assert is_counted(said)
+    until(lambda: not kept(fleet), "the node has forgotten it", 30)
+
+
+def test_a_stop_has_its_grace_there(fleet: Fleet, flag: Path) -> None:
+    run(fleet, flag)
+    fleet.head.run("down", "train")
+    assert logs(fleet).endswith("told to end\n")
+
+
+def test_killed_in_between_there_is_one_copy_and_no_line_is_lost(fleet: Fleet, flag: Path) -> None:
+    run(fleet, flag)
+    sides = {"client": membership.running(fleet.box.paths.fleet_node), "host": fleet.head.host_pid(),
+             "slurmd": Daemons(fleet.box.paths.fleet_node / "slurm").pid("slurmd")}  # fmt: skip
+    for name, pid in sides.items():
+        assert pid, name
+        os.kill(pid, signal.SIGKILL)
+        if name == "client":
+            fleet.box.run("client", "connect", fleet.where, "--resilient", "--detach")
+        seen = len(logs(fleet).splitlines())
+        until(lambda seen=seen: len(logs(fleet).splitlines()) > seen + 20, f"its output goes on without {name}", 60)  # type: ignore[misc]
+    flag.unlink()
+    assert over(fleet) == [(1, 7)]
+    assert is_counted(logs(fleet))
+    assert logs(fleet).endswith("last line\n")
+
+
+def test_a_client_that_is_gone_says_nothing_about_its_runs(fleet: Fleet, flag: Path) -> None:
+    run(fleet, flag)
+    pid = membership.running(fleet.box.paths.fleet_node)
+    os.kill(pid, signal.SIGKILL)
+    flag.unlink()
+    heard = fleet.head.paths.fleet_heard / "box"
+    until(lambda: time.time() - heard.stat().st_mtime > 11, "it is silent", 30)
+    assert fleet.head.view("train")["tasks"][0]["phase"] == "ready"
+    fleet.box.run("client", "connect", fleet.where, "--resilient", "--detach")
+    assert over(fleet) == [(1, 7)]
+    assert logs(fleet).endswith("last line\n")
+
+
+def test_what_cannot_be_carried_is_refused_when_it_is_planned(fleet: Fleet) -> None:
+    (fleet.head.root / "train.sh").write_text("#!/bin/sh\n#SBATCH --output=/data/train.log\ntrue\n")
+    said = fleet.head.run("run", "train.sh", "--backend", "fleet", check=False)
+    assert said.returncode == 2
+    assert "nodes of this fleet have files of their own, where 'output' means nothing" in said.stderr
+    assert json.loads(fleet.head.run("status", "--all", "--json").stdout) == []

@@ -1,0 +1,106 @@
+"""Allocations of nodes with files of their own, as Slurm is asked for them, and what is known of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.unit.backends.slurm.test_observing import LINE
+from tests.unit.backends.slurm.test_render import request
+
+from remuda.backends.base import Life
+from remuda.backends.slurm.carried import OWED_S, CarriedNodes, render
+from remuda.backends.slurm.render import SlurmSite
+from remuda.base.errors import InputError
+from remuda.plan.model import Resources
+
+SITE = SlurmSite(Path("/home/me/.remuda/workloads"), Path("/home/me/node.pyz"), Path("/home/me/host.json"))
+FOLDER = "/home/me/.remuda/workloads/w/script-0/attempt-1-abc"
+
+
+def test_the_job_has_no_content_and_no_path_of_the_head() -> None:
+    made = render(request(env={"A": "secret words"}, place={"env": {"B": "others"}}), SITE)
+    assert made.argv == (
+        "sbatch", "--job-name=w.script.0.1.abc", "--parsable", "--hold", "--export=NONE", "--open-mode=append",
+        "--no-requeue", "--chdir=/", "--output=/dev/null", f"{FOLDER}/job.sh",
+    )  # fmt: skip
+    assert made.files[f"{FOLDER}/job.sh"] == (
+        "#!/bin/sh\n"
+        "export REMUDA_TOKEN=w.script.0.1.abc\n"
+        "export SLURM_EXPORT_ENV=ALL\n"
+        'exec "${SLURM_CONF%/*}/remuda-carried"\n'
+    )
+    child = json.loads(made.files[f"{FOLDER}/child.json"])
+    assert (child["cwd"], child["host_file"], child["fence_file"], child["guard"]) == (f"{FOLDER}/work", "", "", None)
+    assert child["env"] == {"A": "secret words", "B": "others"}
+
+
+def test_tasks_of_a_group_are_jobs_of_their_own() -> None:
+    assert render(request(count=3, index=2), SITE).together is None
+
+
+@pytest.mark.parametrize("name", ["output", "modules", "preamble", "requeue", "log_directory"])
+def test_what_means_nothing_there_is_refused(name: str) -> None:
+    value = {"modules": ("cuda",), "preamble": ("true",), "requeue": True}.get(name, "/x")
+    with pytest.raises(
+        InputError, match=rf"^{name}: nodes of this fleet have files of their own, where '{name}' means nothing$"
+    ):
+        render(request(place={name: value}), SITE)
+
+
+def test_what_spans_nodes_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        render(request(resources=Resources(nodes=2)), SITE)
+    assert caught.value.message == (
+        "nodes: what spans several nodes needs a directory that they share, and the nodes of this fleet have files of "
+        "their own"
+    )
+    assert caught.value.hint == "give all machines of the fleet the head's state directory at the same path"
+
+
+def test_whether_allocations_are_carried_is_asked_of_a_file(tmp_path: Path) -> None:
+    site = replace(SITE, carried_file=tmp_path / "carried")
+    assert not SITE.is_carried
+    assert not site.is_carried
+    (tmp_path / "carried").touch()
+    assert site.is_carried
+
+
+@pytest.mark.parametrize(
+    ("kept", "state", "late_s", "is_owed"),
+    [
+        ({"node": "box"}, "COMPLETED", 1.0, True),
+        ({"node": "box"}, "FAILED", 1.0, True),
+        ({"node": "box"}, "NODE_FAIL", 1.0, False),
+        ({"node": "box"}, "COMPLETED", OWED_S + 1, False),
+        ({"node": "box", "done": True}, "COMPLETED", 1.0, False),
+        (None, "COMPLETED", 1.0, False),
+    ],
+)
+def test_an_end_counts_when_its_node_has_told_all_of_it(
+    tmp_path: Path, kept: dict[str, object] | None, state: str, late_s: float, is_owed: bool
+) -> None:
+    if kept is not None:
+        (tmp_path / "carried.json").write_text(json.dumps(kept))
+    line = replace(LINE, state=state, ends_at=1000.0)
+    seen = CarriedNodes(tmp_path / "workloads").owed(str(tmp_path), line, 1000.0 + late_s)
+    assert (seen is not None) == is_owed
+    if seen is not None:
+        assert (seen.life, seen.unread) == (Life.RUNNING, True)
+
+
+def test_a_node_that_was_not_heard_for_ten_seconds_is_silent(tmp_path: Path) -> None:
+    nodes = CarriedNodes(tmp_path / "workloads")
+    assert not nodes.is_silent(str(tmp_path))  # it is not carried
+    (tmp_path / "carried.json").write_text('{"node": "box"}')
+    assert nodes.is_silent(str(tmp_path))
+    heard = tmp_path / "fleet" / "heard" / "box"
+    heard.parent.mkdir(parents=True)
+    heard.touch()
+    assert not nodes.is_silent(str(tmp_path))
+    os.utime(heard, (time.time() - 11, time.time() - 11))
+    assert nodes.is_silent(str(tmp_path))

@@ -87,10 +87,6 @@ def _chooses(name: str) -> bool:
     return bool(known) and known not in FROM_HERE
 
 
-def _is_data(name: str) -> bool:
-    return (_bare(name) or name) in FROM_HERE
-
-
 def sources() -> Iterator[tuple[str, Mapping[str, str]]]:
     """Where variables come from, the first one first: what messages call it, and what it sets."""
     yield "environment", os.environ
@@ -109,7 +105,7 @@ def variable(name: str, *, named: bool = False) -> tuple[str, str]:
     """
     own = str(Path.home() / ".remuda" / ".env")
     for source, values in sources():
-        if name in values and (named or source in ("environment", own) or _is_data(name)):
+        if name in values and (named or source in ("environment", own) or (_bare(name) or name) in FROM_HERE):
             return values[name], f"{source} {name}"
     return "", ""
 

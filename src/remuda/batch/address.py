@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 ENDPOINT_FILE: Final = "endpoint.json"
 """File of a swarm's run directory: where its endpoint is."""
 DOWN: Final = "down.json"
-ENDPOINT: Final = "endpoint.json"
 _AWAY: Final = frozenset({502, 503, 504})
 #: Between two looks at the file, however many requests fail.
 _LOOK_S: Final = 0.3
@@ -80,7 +79,7 @@ class EndpointAddress:
 
     def is_coming(self) -> bool:
         """Whether its supervisor says that nobody answers now, and has not given it up: it may wait in a queue."""
-        return not self.is_over() and _read(Path(self._folder, ENDPOINT)).get("router") == ""
+        return not self.is_over() and _read(Path(self._folder, ENDPOINT_FILE)).get("router") == ""
 
     def __str__(self) -> str:
         return self.read() or f"of {self._file}"

@@ -311,9 +311,10 @@ class _Run:
             limiter.on_queue(*queue)
 
     async def _write(self, ready: Prepared, checkpoint: Checkpoint, feed: Feed) -> Summary:
-        done = self._pipeline.counters.finished if self._pipeline else 0
+        request, done = self._request, self._pipeline.counters.finished if self._pipeline else 0
         mark = checkpoint.folder / "output.json"
-        stamp = {"log": checkpoint.size, "rows": feed.seen, "added": list(ready.layout.added), **self._shape()}
+        stamp = {"log": checkpoint.size, "rows": feed.seen, "added": list(ready.layout.added)}
+        stamp |= {"output": request.output, "files": request.num_threads, "options": str(request.write_kwargs)}
         stamp["input"] = ready.source.identity()
         known = store.read_json(mark) if not done else {}
         if known and known.get("stamp") == stamp and known.get("files") == _files(known.get("files", {})):
@@ -339,10 +340,6 @@ class _Run:
     @staticmethod
     def _output_pass(ready: Prepared, checkpoint: Checkpoint) -> OutputPass:
         return OutputPass(ready.source, checkpoint, ready.target, ready.layout, ready.column)
-
-    def _shape(self) -> dict[str, Any]:
-        request = self._request
-        return {"output": request.output, "files": request.num_threads, "options": str(request.write_kwargs)}
 
     def _summary(self, ready: Prepared, feed: Feed, done: int, failed: int, *, kept: bool) -> Summary:
         counters = self._pipeline.counters if self._pipeline else RowCounters()

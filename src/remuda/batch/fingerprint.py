@@ -59,11 +59,8 @@ def code_hash(kind: type) -> str:
         if base.__module__ == "builtins" or base.__module__.startswith("remuda."):
             continue
         digest.update(_code_of(base).encode())
-    return f"revision {getattr(kind, 'revision', 0)}" if _is_ours(kind) else digest.hexdigest()[:16]
-
-
-def _is_ours(kind: type) -> bool:
-    return kind.__module__.startswith("remuda.")
+    is_ours = kind.__module__.startswith("remuda.")
+    return f"revision {getattr(kind, 'revision', 0)}" if is_ours else digest.hexdigest()[:16]
 
 
 def _code_of(kind: type) -> str:

@@ -7,6 +7,7 @@ import time
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from remuda.base.endpoint import pick_model
 from remuda.bench import probe
 from remuda.bench.cost import Price, cost_of
 from remuda.bench.generator.load_workers import Crew, LoadProgress
@@ -112,7 +113,7 @@ class BenchSession:
             InputError: it serves no model, or several and none is named.
         """
         self._seen = await probe.look(self.target.place, self.target.engines)
-        model = probe.choose_model(self.target.model, self._seen, self.target.place.base)
+        model = self.target.model or pick_model(list(self._seen.models or ()), self.target.place.base)
         self.target = replace(self.target, model=model)
 
     @property

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 
-from remuda.base.endpoint import pick_model, redirected, refused
+from remuda.base.endpoint import redirected, refused
 from remuda.base.errors import InputError, Rejected, Unavailable
 from remuda.bench.counters import Counters, read_counters
 from remuda.bench.generator import asking, tokenizer
@@ -165,15 +165,6 @@ async def _version(place: RequestTarget) -> str:
             if isinstance(found, str):
                 return hide(found[:80], place.key)
     return ""
-
-
-def choose_model(asked: str, seen: EndpointFacts, endpoint: str) -> str:
-    """The model to ask for.
-
-    Raises:
-        InputError: none is named and there is not exactly one.
-    """
-    return asked or pick_model(list(seen.models or ()), endpoint)
 
 
 async def fit(place: RequestTarget, load: Load, model: str, engines: Sequence[RequestTarget] = ()) -> Fitted:

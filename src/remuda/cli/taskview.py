@@ -77,7 +77,8 @@ def cell(task: Mapping[str, Any], column: str, now: float) -> str:
             show = queue if column == "queue" else rate
             return show(task["metrics"]) if task["phase"] == "ready" else ""
         case "progress" | "GPU":
-            return steps(task["metrics"]) if column == "progress" else gpus_now(task)
+            show = gpu if column == "GPU" else steps
+            return show(task["metrics"]) if show is steps or task["phase"] in _RUNNING else ""
         case "job":
             return "" if "/" in task["native"] else str(task["native"])  # the folder of a process of this machine
         case "ends in":
@@ -113,11 +114,6 @@ def gpu(numbers: Mapping[str, float]) -> str:
         f"{numbers['gpu_power']:.0f} W" if "gpu_power" in numbers else "",
     ]
     return " · ".join(part for part in known if part)
-
-
-def gpus_now(task: Mapping[str, Any]) -> str:
-    """The same of a task, while it runs."""
-    return gpu(task["metrics"]) if task["phase"] in _RUNNING else ""
 
 
 def rate(numbers: Mapping[str, float]) -> str:

@@ -69,15 +69,9 @@ def write_state(run: Run, number: int, arrays: Mapping[str, Floats]) -> bool:
 
 
 def _part(run: Run, number: int, shard: int, name: str, values: Floats) -> Octets:
-    raw: Octets = np.empty(frame.object_bytes(_CODEC, [len(values)]), np.uint8)
-    codecs.encode(_CODEC, values, raw[frame.HEAD + frame.SEAL :])
-    frame.write_seal(frame.Section(shard, number, frame.NOBODY, len(values), 1.0), raw[frame.HEAD :])
-    fields = {
-        "kind": "state", "run": run.run_id, "round": number, "array": name, "shard": shard, "elements": len(values),
-        "dtype": _CODEC, "checksum": frame.seals_checksum(raw, _CODEC, [len(values)]),
-    }  # fmt: skip
-    frame.write_head(fields, raw)
-    return raw
+    section = frame.Section(shard, number, frame.NOBODY, len(values), 1.0)
+    fields = {"kind": "state", "run": run.run_id, "round": number, "array": name, "shard": shard}
+    return frame.write_object(_CODEC, section, values, fields)[0]
 
 
 def read_state(run: Run, number: int) -> dict[str, Floats]:

@@ -70,12 +70,8 @@ class Round:
         self._changed_at = clock()
         self._quorum_at: float | None = None
 
-    def look(self, seen: RunSeen | None = None) -> RunSeen | None:
-        """List this round, or note what a listing of the whole run says about it.
-
-        Args:
-            seen: of the whole run.
-        """
+    def look(self, seen: RunSeen | None = None) -> None:
+        """List this round, or note what a listing of the whole run (`seen`) says about it."""
         now = self.clock()
         of = (seen or self.run.look(self.number)).of(self.number)
         if seen is not None:
@@ -89,7 +85,6 @@ class Round:
         self.seen = of
         enough = self.terms.quorum is not None and len(self._here()) >= self.terms.quorum
         self._quorum_at = (self._quorum_at or now) if enough else None
-        return seen
 
     def look_all(self) -> RunSeen:
         """List the whole run."""
@@ -232,16 +227,9 @@ class Round:
         return True
 
     def _write_shard(self, shard: int, mean: Floats, total: float, *, is_owner: bool, is_cut: bool) -> None:
-        raw: Octets = np.empty(self.run.shard_bytes(shard), np.uint8)
-        codecs.encode(self.run.codec, mean, raw[frame.HEAD + frame.SEAL :])
         section = frame.Section(shard, self.number, frame.NOBODY, len(mean), total)
-        seal = frame.write_seal(section, raw[frame.HEAD :])
-        fields = {
-            "kind": "shard", "run": self.run.run_id, "round": self.number, "shard": shard, "weight": total,
-            "elements": len(mean), "dtype": self.run.codec,
-            "checksum": hashlib.sha256(seal).hexdigest(),
-        }  # fmt: skip
-        frame.write_head(fields, raw)
+        fields = {"kind": "shard", "run": self.run.run_id, "round": self.number, "shard": shard, "weight": total}
+        raw, seal = frame.write_object(self.run.codec, section, mean, fields)
         if is_owner:
             self._exact[shard] = mean
         key = self.run.in_round(self.number, "m", shard)

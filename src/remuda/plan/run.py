@@ -36,12 +36,11 @@ from remuda.specs.reading.sbatch_options import BUILT_IN, options_of
 from remuda.wire.fields import alike
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     from remuda.plan.compile import Draft, PlanFacts
     from remuda.plan.context import Context
     from remuda.specs.gang import GangSpec
-    from remuda.specs.reading.sbatch_options import Takes
     from remuda.specs.run import RunSpec
 
 SCRIPT: Final = "script"
@@ -96,7 +95,8 @@ def compile_run(draft: Draft[RunSpec], context: Context, facts: PlanFacts) -> Pl
     backend = spec.backend or ("slurm" if context.has_sbatch else "local")
     refuse_elsewhere(spec, backend)
     pools, notes = asked_pools(spec, backend, facts)
-    for option, _ in options_of(spec.sbatch_args, "sbatch_args", _options(spec, backend, facts)):
+    takes = facts.sbatch_options() if spec.sbatch_args and not is_here(backend) else BUILT_IN
+    for option, _ in options_of(spec.sbatch_args, "sbatch_args", takes):
         refuse(option, "sbatch_args")
     workload = plan_run(
         spec, context, name=draft.name, backend=backend, script=draft.script, pools=pools,
@@ -107,10 +107,6 @@ def compile_run(draft: Draft[RunSpec], context: Context, facts: PlanFacts) -> Pl
     workload = workload.model_copy(update={"files": {copy_of(context, draft.name, draft.script): draft.text}})
     alone = (f"it runs on this machine: {': '.join(NO_MACHINE)}",) if context.is_alone and spec.backend is None else ()
     return Plan(workload, spec, (*alone, *head.notes, *notes_of(spec, backend, head.options), *notes), draft)
-
-
-def _options(spec: RunSpec, backend: str, facts: PlanFacts) -> Mapping[str, Takes]:
-    return facts.sbatch_options() if spec.sbatch_args and not is_here(backend) else BUILT_IN
 
 
 def asked_pools(spec: RunSpec, backend: str, facts: PlanFacts) -> tuple[tuple[Pool, ...], tuple[str, ...]]:
@@ -308,7 +304,7 @@ def place_of(
     """The settings that only the backend understands."""
     if in_images(backend):
         return kubernetes_place(spec, context)
-    return local_place(context) if is_here(backend) else slurm_place(spec, context, directives, cwd)
+    return {**context.place, "home": ""} if is_here(backend) else slurm_place(spec, context, directives, cwd)
 
 
 def slurm_place(spec: RunSpec, context: Context, directives: tuple[str, ...], cwd: str) -> dict[str, object]:
@@ -327,11 +323,6 @@ def kubernetes_place(spec: KubernetesFields, context: Context) -> dict[str, obje
     if spec.kubeconfig and spec.kubeconfig[0] not in "/~":  # the host is elsewhere
         said["kubeconfig"] = f"{context.cwd}/{spec.kubeconfig}"
     return dict(KubernetesPlace(**said).model_dump(mode="json", exclude_defaults=True))
-
-
-def local_place(context: Context) -> dict[str, object]:
-    """What a workload needs to know of this machine."""
-    return {**context.place, "home": ""}
 
 
 def notes_of(spec: RunSpec, backend: str, directives: Sequence[str] = ()) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -254,8 +254,3 @@ class PolicyOutcome:
     def effective(self) -> float:
         """Share of the wall time in which work was done that was kept."""
         return self.spent[Hours.USEFUL] / self.wall_s if self.wall_s else 0.0
-
-
-def assumption_names() -> list[str]:
-    """Names that `Assumptions` has."""
-    return [item.name for item in fields(Assumptions)]

@@ -25,7 +25,6 @@ from remuda.rehearsal.model import (
     InterruptionRates,
     Scenario,
     Strike,
-    assumption_names,
     job_of,
 )
 from remuda.rehearsal.rates import PUBLISHED
@@ -33,6 +32,7 @@ from remuda.specs.reading.directives import read_directives
 from remuda.specs.reading.load import Loaded, build, read_defaults, read_document, read_settings
 from remuda.specs.reading.resolve import Override
 from remuda.specs.strict import Plain
+from remuda.wire.fields import names_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -196,7 +196,7 @@ def read_assumptions(words: Sequence[str], rates: InterruptionRates | None) -> A
     values: dict[str, float] = {}
     if rates is not None and rates.lemon_share:
         values = {"lemon_share": rates.lemon_share, "lemon_factor": rates.lemon_factor}
-    known = assumption_names()
+    known = names_of(Assumptions)
     for word in words:
         name, _, text = word.partition("=")
         name = name.strip().replace("-", "_")

@@ -5,7 +5,6 @@ A router of this machine belongs to this user. Whoever else has its port gets no
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
 from dataclasses import dataclass
@@ -47,13 +46,20 @@ async def call(method: str, url: str, *, body: Any = None, key: str = "", timeou
         Unavailable: no answer within `timeout_s` seconds, or another user of this machine has the port.
         Rejected: the answer is 401 or 403.
     """
-    answer = await asyncio.to_thread(_call, method, url, body, key, timeout_s)
+    import asyncio  # not by the launchers, which live as long as their router
+
+    answer = await asyncio.to_thread(request, method, url, body=body, key=key, timeout_s=timeout_s)
     if answer.status in (401, 403):
         raise Rejected(f"{url} refuses the key ({answer.status})", hint="the router was started with another key")
     return answer
 
 
-def _call(method: str, url: str, body: Any, key: str, timeout_s: float) -> HttpReply:
+def request(method: str, url: str, *, body: Any = None, key: str = "", timeout_s: float = TIMEOUT_S) -> HttpReply:
+    """The same in this thread, whatever the answer's status.
+
+    Raises:
+        Unavailable: no answer within `timeout_s` seconds, or another user of this machine has the port.
+    """
     parts = urlsplit(url)
     if parts.scheme != "http" or not parts.hostname:
         raise InputError(f"{url!r} is not an http:// address")

@@ -90,7 +90,8 @@ class Nginx:
                 master = self.master(self.process)
                 old = workers(master)
                 os.kill(master, signal.SIGHUP)
-                wait_until_retired(old)
+                # They share the listening socket until they hear of it, and know only the members before.
+                until(lambda: all(map(is_retired, old)), RETIRE_S, 0.01)
             return site.version
 
     def master(self, process: subprocess.Popen[bytes]) -> int:
@@ -123,11 +124,6 @@ def is_retired(pid: int) -> bool:
     except OSError:
         return True
     return not title or b"shutting down" in title
-
-
-def wait_until_retired(old: frozenset[int]) -> None:
-    """Old workers share the listening socket until they hear of the reload, and know only the members before it."""
-    until(lambda: all(map(is_retired, old)), RETIRE_S, 0.01)
 
 
 class Control(Answering):

@@ -44,11 +44,6 @@ class Member:
     """Where a prefill server hands its cache over; 0 if it has no such port."""
 
 
-def replicas(urls: Iterable[str]) -> frozenset[Member]:
-    """Members that answer whole requests."""
-    return frozenset(Member(url) for url in urls)
-
-
 @dataclass(frozen=True)
 class MemberChanges:
     """What one `sync` did, by address of the member."""

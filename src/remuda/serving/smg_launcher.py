@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import http.client
 import json
 import os
 import secrets
@@ -21,10 +20,10 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final, NoReturn
-from urllib.parse import urlsplit
 
 from remuda.base import descriptors
-from remuda.wire import peer
+from remuda.base.errors import Unavailable
+from remuda.serving.client import request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -196,7 +195,7 @@ def register(base_url: str, spec: dict[str, Any], key: str) -> None:
                 # A failed probe is two lines in smg's log: enough once, too much each second.
                 ask("PATCH", f"{workers}/{mine[0]['id']}", key, {"health": {"check_interval_secs": 86_400}})
                 return
-        except (OSError, ValueError, KeyError):
+        except (Unavailable, ValueError, KeyError):
             continue  # not up yet
 
 
@@ -204,28 +203,15 @@ def ask(method: str, url: str, key: str, body: dict[str, Any] | None = None) -> 
     """One request to smg; 409 means that it knows the worker already.
 
     Raises:
-        OSError: it does not answer, or somebody else does: whoever has the port gets no key.
+        Unavailable: it does not answer, or not well, or somebody else does: whoever has the port gets no key.
         ValueError: the answer is not a JSON object.
     """
-    data = None if body is None else json.dumps(body).encode()
-    headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
-    parts = urlsplit(url)
-    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=5)
-    try:
-        connection.connect()
-        if why_not := peer.refusal(connection.sock):
-            raise OSError(f"{parts.netloc}: {why_not}")
-        connection.request(method, parts.path, data, headers)
-        answer = connection.getresponse()
-        if answer.status == 409:
-            return {}
-        if answer.status >= 300:
-            raise OSError(f"{parts.netloc} answered {answer.status}")
-        return dict(json.load(answer))
-    except http.client.HTTPException as error:
-        raise OSError(str(error)) from error
-    finally:
-        connection.close()
+    answer = request(method, url, body=body, key=key)
+    if answer.status == 409:
+        return {}
+    if answer.status >= 300:
+        raise Unavailable(f"{url} answered {answer.status}")
+    return dict(answer.json())
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:

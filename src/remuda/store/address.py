@@ -50,7 +50,7 @@ def read_address(where: str | Path, *, mounts: Path = _MOUNTS) -> Address:
         url = make_url(where)
     except (ArgumentError, ValueError) as error:
         # The cause is cut off: its text may quote the URL with the password in it.
-        raise InputError("the database URL cannot be read", hint=_HINT) from _without_text(error)
+        raise InputError("the database URL cannot be read", hint=_HINT) from type(error)("(not shown)")
     scheme = url.drivername
     if scheme in {"sqlite", "sqlite+pysqlite"}:
         if not url.database or url.database == ":memory:":
@@ -62,10 +62,6 @@ def read_address(where: str | Path, *, mounts: Path = _MOUNTS) -> Address:
 
 
 _HINT = "use a path, sqlite:///PATH or postgresql://USER@HOST/DATABASE"
-
-
-def _without_text(error: Exception) -> Exception:
-    return type(error)("(not shown)")
 
 
 def _file(path: Path, mounts: Path) -> Address:

@@ -30,19 +30,21 @@ class _Text(NamedTuple):
     """Which of them came from outside."""
 
 
-def insert_rows(connection: Connection, table: Table, rows: Sequence[object], names: Sequence[str]) -> None:
-    """Insert rows, whose fields `names` are columns."""
-    _write(connection, table, rows, tuple(names), replaces=False)
+def insert_rows(connection: Connection, table: Table, rows: Sequence[object]) -> None:
+    """Insert rows, whose fields are the columns; the database gives them their `id`."""
+    _write(connection, table, rows, tuple(one.name for one in table.columns if one.name != "id"), replaces=False)
 
 
-def upsert_rows(connection: Connection, table: Table, rows: Sequence[object], names: Sequence[str]) -> None:
+def upsert_rows(connection: Connection, table: Table, rows: Sequence[object]) -> None:
     """Insert rows, or overwrite those with the same primary key whole."""
-    _write(connection, table, rows, tuple(names), replaces=True)
+    _write(connection, table, rows, tuple(one.name for one in table.columns), replaces=True)
 
 
 def _write(
     connection: Connection, table: Table, rows: Sequence[object], names: tuple[str, ...], *, replaces: bool
 ) -> None:
+    if not rows:
+        return
     if connection.dialect.name != "sqlite":
         get = attrgetter(*names)
         values = [dict(zip(names, get(row), strict=True)) for row in rows]

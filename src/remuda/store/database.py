@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import asdict, fields
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from sqlalchemy import delete, func, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from remuda.base.errors import Conflict, Fenced, NotFound
 from remuda.store.bulk import insert_rows, upsert_rows
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
     from remuda.store.address import Address
     from remuda.store.room import Files
-
-__all__ = ["EVIDENCE_KEPT_S", "Store"]
 
 EVIDENCE_KEPT_S: Final = 90 * 86400.0
 """Evidence against nodes stays so long after it has expired, for their history."""
@@ -184,9 +182,8 @@ class Store:
                 taken = select(WORKLOAD.c.name).where(WORKLOAD.c.name.in_(names[start : start + 500]))
                 if (first := connection.execute(taken).first()) is not None:
                     raise Conflict(f"workload {first[0]!r} exists already")
-            if rows:
-                insert_rows(connection, WORKLOAD, rows, _names(rows[0]))
-            _append(connection, EVENT, events)
+            insert_rows(connection, WORKLOAD, rows)
+            insert_rows(connection, EVENT, events)
 
     def replace_workload(self, fence: int, row: WorkloadRow) -> None:
         """Overwrite all columns of a workload; its tasks stay as they are.
@@ -195,7 +192,7 @@ class Store:
             NotFound: there is none of that name.
         """
         with self.writing(fence) as connection:
-            _change_one(connection, row.name, _values(row))
+            _change_one(connection, row.name, asdict(row))
 
     def set_intent(
         self,
@@ -298,9 +295,9 @@ class Store:
             Conflict: a task belongs to a workload that does not exist (any more).
         """
         with self.writing(fence) as connection:
-            _upsert(connection, TASK, tasks)
-            _upsert(connection, ALLOCATION, allocations)
-            _append(connection, EVENT, events)
+            upsert_rows(connection, TASK, tasks)
+            upsert_rows(connection, ALLOCATION, allocations)
+            insert_rows(connection, EVENT, events)
             _add_evidence(connection, evidence)
 
     def events(
@@ -385,7 +382,7 @@ class Store:
         with self.writing(fence) as connection:
             for start in range(0, len(removed), 500):
                 connection.execute(delete(JOB).where(JOB.c.id.in_(removed[start : start + 500])))
-            _upsert(connection, JOB, rows)
+            upsert_rows(connection, JOB, rows)
 
     def campaigns(self) -> list[tuple[CampaignRow, list[CampaignItemRow]]]:
         """All campaigns, each with its rows in their order."""
@@ -402,8 +399,8 @@ class Store:
         with self.writing(fence) as connection:
             name = begun.name if begun is not None else removed
             connection.execute(delete(CAMPAIGN).where(CAMPAIGN.c.name == name))
-            _upsert(connection, CAMPAIGN, [begun] if begun is not None else [])
-            _upsert(connection, CAMPAIGN_ROW, rows)
+            upsert_rows(connection, CAMPAIGN, [begun] if begun is not None else [])
+            upsert_rows(connection, CAMPAIGN_ROW, rows)
 
     def meta(self, key: str) -> str:
         """A small value kept beside the tables; empty when it was never set."""
@@ -413,8 +410,7 @@ class Store:
     def set_meta(self, fence: int, key: str, value: str) -> None:
         """Keep a small value."""
         with self.writing(fence) as connection:
-            statement = _insert(connection, META).values(key=key, value=value)
-            connection.execute(statement.on_conflict_do_update(index_elements=["key"], set_={"value": value}))
+            upsert_rows(connection, META, [SimpleNamespace(key=key, value=value)])
 
 
 class _Open(threading.local):
@@ -434,32 +430,10 @@ def read_rows(connection: Connection, kind: type[Row], query: Select[Any]) -> li
     return [make(*row) for row in connection.execute(query)]
 
 
-def _values(row: Row) -> dict[str, object]:
-    return {item.name: getattr(row, item.name) for item in fields(row)}
-
-
-def _insert(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
-    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
-
-
-def _upsert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
-    if rows:
-        upsert_rows(connection, table, rows, _names(rows[0]))
-
-
-def _append(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
-    if rows:
-        insert_rows(connection, table, rows, [name for name in _names(rows[0]) if name != "id"])
-
-
-def _names(row: Row) -> list[str]:
-    return [item.name for item in fields(row)]
-
-
 def _add_evidence(connection: Connection, evidence: Sequence[Evidence]) -> None:
     if not evidence:
         return
-    _append(connection, NODE_EVIDENCE, evidence)
+    insert_rows(connection, NODE_EVIDENCE, evidence)
     oldest = max(item.at for item in evidence) - EVIDENCE_KEPT_S
     connection.execute(delete(NODE_EVIDENCE).where(NODE_EVIDENCE.c.expires_at < oldest))
 

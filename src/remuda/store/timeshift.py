@@ -7,7 +7,7 @@ out that it was set while no host ran.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import case, update
 
@@ -15,7 +15,6 @@ from remuda.store.tables import CAMPAIGN_ROW, NODE_EVIDENCE, TASK, WORKLOAD
 from remuda.wire.process import boot_id
 
 if TYPE_CHECKING:
-    from sqlalchemy import Column
     from sqlalchemy.engine import Connection
 
     from remuda.store.database import Store
@@ -55,7 +54,8 @@ def move_times(store: Store, fence: int, by: float, now: float, offset: float) -
     """
     with store.together(fence), store.writing(fence) as connection:
         for table, names in ((TASK, TASK_TIMES), (WORKLOAD, WORKLOAD_TIMES), (CAMPAIGN_ROW, CAMPAIGN_TIMES)):
-            connection.execute(update(table).values({name: _moved(table.c[name], by) for name in names}))
+            moved = {name: case((table.c[name] > 0, table.c[name] + by), else_=table.c[name]) for name in names}
+            connection.execute(update(table).values(moved))
         _move_evidence(connection, by, now)
         keep_offset(store, fence, offset)
 
@@ -72,7 +72,3 @@ def _move_evidence(connection: Connection, by: float, now: float) -> None:
     columns = NODE_EVIDENCE.c
     moved = {"at": columns.at + by, "expires_at": columns.expires_at + by}
     connection.execute(update(NODE_EVIDENCE).where(columns.expires_at > now).values(moved))
-
-
-def _moved(column: Column[Any], by: float) -> Any:
-    return case((column > 0, column + by), else_=column)

@@ -143,11 +143,9 @@ def gpu_views(cluster: Cluster) -> list[GpuView]:
             for pool in node.pools:
                 groups[pool, node.gpu_type].append(node)
     views = [_gpu_view(pool, gpu, nodes, is_up=is_up.get(pool, True)) for (pool, gpu), nodes in groups.items()]
-    return sorted(views, key=lambda view: (-_most_vram(view), view.gpu, view.pool))
-
-
-def _most_vram(view: GpuView) -> float:
-    return view.vram_gb or max(view.vram_variants, default=0.0)
+    return sorted(
+        views, key=lambda view: (-(view.vram_gb or max(view.vram_variants, default=0.0)), view.gpu, view.pool)
+    )
 
 
 def _gpu_view(pool: str, gpu: str, nodes: Sequence[Node], *, is_up: bool) -> GpuView:

@@ -23,14 +23,20 @@ from tests.ports import free_port
 from remuda.plan.front import RouterSettings, router_group
 from remuda.plan.model import HOST_MARK, PORT_MARK, Endpoint, Secret
 from remuda.serving.client import call
+from remuda.serving.router import Member
 from remuda.serving.tiny import make_tiny_model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
 #: The second choice is tested where it is installed; pip cannot bring it.
 collect_ignore = [] if shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin") else ["test_nginx.py"]
+
+
+def replicas(urls: Iterable[str]) -> frozenset[Member]:
+    """Members that answer whole requests."""
+    return frozenset(map(Member, urls))
 
 
 def status_of(url: str) -> int:

@@ -13,12 +13,11 @@ import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.component.serving.conftest import status_of
+from tests.component.serving.conftest import replicas, status_of
 from tests.component.serving.crowding import wait
 from tests.component.serving.load import Outcome, chat, load
 
 from remuda.enter import words
-from remuda.serving.router import replicas
 from remuda.serving.smg import SmgRouter
 from remuda.serving.tiny import make_tiny_model
 

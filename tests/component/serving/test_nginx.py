@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.component.serving.conftest import status_of
+from tests.component.serving.conftest import replicas, status_of
 from tests.component.serving.crowding import END, FEW, HALF, in_the_crowd, limits, stream
 from tests.component.serving.load import both_answer, load
 from tests.component.serving.test_relay_process import name, start
@@ -23,7 +23,7 @@ from remuda.base.errors import Rejected, Unavailable
 from remuda.enter import words
 from remuda.plan.front import POLICIES
 from remuda.serving.nginx import NginxRouter, Site, render
-from remuda.serving.router import NO_KEYS, Keys, MemberChanges, replicas
+from remuda.serving.router import NO_KEYS, Keys, MemberChanges
 
 if TYPE_CHECKING:
     from collections.abc import Callable

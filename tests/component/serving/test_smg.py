@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.component.serving.conftest import Server, status_of
+from tests.component.serving.conftest import Server, replicas, status_of
 from tests.component.serving.load import Outcome, both_answer, chat, load
 from tests.ports import free_port
 
 from remuda.base.errors import Rejected, Unavailable
 from remuda.plan.model import Role
 from remuda.serving.client import call
-from remuda.serving.router import NO_KEYS, Keys, Member, MemberChanges, replicas
+from remuda.serving.router import NO_KEYS, Keys, Member, MemberChanges
 from remuda.serving.smg import SmgRouter
 
 Start = Callable[..., Server]

@@ -9,13 +9,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.component.serving.conftest import replicas
 from tests.component.serving.relaying import on_both_loops, post, relaying
 
 from remuda.base.errors import Unavailable
 from remuda.client import swarms
 from remuda.serving import smg_launcher
 from remuda.serving.nginx import NginxRouter
-from remuda.serving.router import Keys, replicas
+from remuda.serving.router import Keys
 from remuda.serving.smg import SmgRouter
 from remuda.serving.smg_launcher import LABEL, METRICS_LABEL
 
@@ -65,7 +66,7 @@ async def test_the_host_tells_no_key(squatter: Squatter, ask: Callable[[str], Aw
 @both
 def test_the_launcher_tells_no_key(squatter: Squatter, lets_go: bool) -> None:
     squatter.takes(lets_go=lets_go, answer=ANSWER)
-    with pytest.raises(OSError, match="another user"):
+    with pytest.raises(Unavailable, match="another user"):
         smg_launcher.ask("POST", f"http://127.0.0.1:{squatter.port}/workers", KEYS.control, {"api_key": KEYS.worker})
     refused(squatter)
 

@@ -39,7 +39,8 @@ class TypeUnion:
         kinds = {type(value) for value in values} - {type(None)}
         try:
             found = self._whole(values) if kinds == {int} else self._other(values, kinds)
-            self._type = found if kinds == {int} and _is_whole(self._type) else _unified(self._type, found)
+            is_whole = kinds == {int} and (pa.types.is_integer(self._type) or pa.types.is_null(self._type))
+            self._type = found if is_whole else unified(self._type, found)
         except _NoType as error:
             self._mixed, self.lossy = True, str(error)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
@@ -83,11 +84,8 @@ class _NoType(Exception):
     """No Arrow type holds these numbers as they are; the message says which."""
 
 
-def _is_whole(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_null(kind))
-
-
-def _unified(first: pa.DataType, second: pa.DataType) -> pa.DataType:
+def unified(first: pa.DataType, second: pa.DataType) -> pa.DataType:
+    """A type for values of both; Arrow raises where it knows none."""
     fields = [pa.schema([("x", first)]), pa.schema([("x", second)])]
     return pa.unify_schemas(fields, promote_options="permissive").field("x").type
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from remuda.base.errors import InputError
+from remuda.batch.input.infer import unified
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,8 +70,7 @@ def _common(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
     if pa.uint64() in (first, second) and (pa.types.is_signed_integer(first) or pa.types.is_signed_integer(second)):
         return None
     try:
-        fields = [pa.schema([("x", first)]), pa.schema([("x", second)])]
-        kind = pa.unify_schemas(fields, promote_options="permissive").field("x").type
+        kind = unified(first, second)
         for each in (first, second):
             pa.nulls(0, each).cast(kind)
     except pa.ArrowException:

@@ -185,13 +185,13 @@ class Pipeline:
         if delayed:
             now = self._now()
             due, full = delayed[0][0] <= now, len(delayed) > 2 * self.limiter.maximum + 64
-            if (not due and (not ready or full)) or not self._may_send(now):
+            if (not due and (not ready or full)) or not self.breaker.may_send(now):
                 return None
             # While the endpoint is away each row is tried in its turn, not the same one until it is given up.
             if due and (not ready or full or self.breaker.open_since is None):
                 self.in_flight += 1
                 return self._as_probe([heapq.heappop(delayed)[2]])
-        elif not ready or (self.breaker.open_since is not None and not self._may_send(self._now())):
+        elif not ready or (self.breaker.open_since is not None and not self.breaker.may_send(self._now())):
             return None
         self.in_flight += 1
         return self._as_probe(ready.take(number, self._performer.size))
@@ -201,9 +201,6 @@ class Pipeline:
             for row in rows:
                 row.is_probe = True
         return rows
-
-    def _may_send(self, now: float) -> bool:
-        return self.breaker.may_send(now)
 
     async def _take(self, number: int) -> list[InputRow] | None:
         while (rows := self._try_take(number)) is None:

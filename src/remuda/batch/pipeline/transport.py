@@ -6,6 +6,7 @@ import os
 import re
 import urllib.request
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
@@ -94,7 +95,7 @@ class AiohttpTransport:
         self._base = base_url(endpoint)
         self._urls: dict[str, URL] = {}
         self._opening = Opening()
-        self._flights = Flights(hearing or ReplyTimes(), self._post)
+        self._flights = Flights(hearing or ReplyTimes(), partial(self._send, "POST"))
         # Answers are small and the network is near: compressing them costs more than it saves. But a gateway that
         # compresses unasked takes what it likes best, and these two can be read here.
         fixed = {"Content-Type": "application/json", "Accept-Encoding": _ENCODINGS, **(headers or {})}
@@ -133,9 +134,6 @@ class AiohttpTransport:
             raise
         opening.leave(heard=True)
         return reply
-
-    async def _post(self, path: str, body: bytes) -> Reply:
-        return await self._send("POST", path, body)
 
     async def _send(self, method: str, path: str, body: bytes | None) -> Reply:
         url = self._urls.get(path)

@@ -97,10 +97,6 @@ class LoadOutcome:
     client: Punctuality
 
 
-def _search_path() -> str:
-    return os.pathsep.join(path for path in (_HOME, os.environ.get("PYTHONPATH", "")) if path)
-
-
 def processes_for(load: Load, issued: int) -> int:
     """How many processes carry a load; of an open one without a bound so many are issued."""
     streams = load.concurrency or min(issued, 4 * _STREAMS)
@@ -170,12 +166,12 @@ class Crew:
             InputError: they could not open enough connections.
         """
         check_descriptors(self._load, self._count)
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (_HOME, os.environ.get("PYTHONPATH"))))}
         for number in range(self._count):
             # A session of its own: Ctrl-C is ours to obey, and it ends when its standard input does.
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", "remuda.bench.generator.process", stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE, start_new_session=True, limit=1 << 26,
-                env={**os.environ, "PYTHONPATH": _search_path()},
+                stdout=asyncio.subprocess.PIPE, start_new_session=True, limit=1 << 26, env=env,
             )  # fmt: skip
             self._found.append(process)
             assert process.stdin is not None

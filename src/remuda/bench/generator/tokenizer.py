@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,17 +27,6 @@ _LETTERS: Final = (WORDS[0], *ascii_lowercase)
 _IDS: Final = range(1000, 3000)
 
 
-def _as_vllm(model: str, text: str) -> dict[str, Any]:
-    """As vLLM and SGLang take it."""
-    return {"model": model, "prompt": text, "add_special_tokens": False}
-
-
-def _as_llama(model: str, text: str) -> dict[str, Any]:
-    """As llama.cpp takes it."""
-    del model
-    return {"content": text, "add_special": False}
-
-
 async def candidates(place: RequestTarget, api: str, model: str) -> list[PromptFit]:
     """What prompts of exact length could be made of here, the best first; their base is not known yet.
 
@@ -57,8 +45,9 @@ async def candidates(place: RequestTarget, api: str, model: str) -> list[PromptF
 
 
 async def _one_token_words(place: RequestTarget, model: str) -> list[str]:
-    for form in (_as_vllm, _as_llama):
-        asker = _Asker(place, partial(form, model))
+    vllm, llama = ("prompt", {"model": model, "add_special_tokens": False}), ("content", {"add_special": False})
+    for form in (vllm, llama):  # SGLang takes what vLLM does.
+        asker = _Asker(place, *form)
         try:
             found = await single(WORDS, asker.size)
             return found if len(found) >= _LEAST else await single(_LETTERS, asker.size)
@@ -72,8 +61,8 @@ async def _one_token_words(place: RequestTarget, model: str) -> list[str]:
 class _Asker:
     """Asks how many tokens a text has, on one connection for as long as the server keeps it."""
 
-    def __init__(self, place: RequestTarget, form: Callable[[str], dict[str, Any]]) -> None:
-        self._place, self._form = place, form
+    def __init__(self, place: RequestTarget, key: str, more: dict[str, Any]) -> None:
+        self._place, self._key, self._more = place, key, more
         self._line: HttpStream | None = None
 
     async def size(self, text: str) -> int:
@@ -85,7 +74,8 @@ class _Asker:
         """
         if self._line is None or not self._line.is_open:
             self._line = await HttpStream.connect(self._place)
-        answer = await self._line.start(self._place.request(_PATH, orjson.dumps(self._form(text))), _ASK_S)
+        question = orjson.dumps({self._key: text, **self._more})
+        answer = await self._line.start(self._place.request(_PATH, question), _ASK_S)
         told = orjson.loads(b"".join(answer.pieces)) if not answer.error and answer.status == 200 else None
         tokens = told.get("tokens") if isinstance(told, dict) else None
         if not isinstance(tokens, list) or not tokens:

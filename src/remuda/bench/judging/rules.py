@@ -452,10 +452,6 @@ def _output_junk(seen: RuleInputs) -> Check:
     return Check("V19", OK)
 
 
-def _energy(seen: RuleInputs) -> Check:
-    return energy.check(seen.energy)
-
-
 def _token_times(seen: RuleInputs) -> Check:
     if not seen.load.stream:
         return Check("V21", NOT_ASKED, "answers are not streamed")
@@ -480,5 +476,5 @@ def _token_times(seen: RuleInputs) -> Check:
 _RULES: Final[tuple[Callable[[RuleInputs], Check], ...]] = (
     _no_output, _errors, _wrong_length, _input_length, _count_disagrees, client_rules.lag, client_rules.cpu,
     _arrival_lag, _not_saturated, _little, _unsteady, _too_few, _changed_engine, _fewer_workers, _cache_state,
-    _cold_engine, _clock, _wrong_target, _output_junk, _energy, _token_times,
+    _cold_engine, _clock, _wrong_target, _output_junk, lambda seen: energy.check(seen.energy), _token_times,
 )  # fmt: skip

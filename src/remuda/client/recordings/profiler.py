@@ -26,7 +26,6 @@ from remuda.wire.spool import BLOCKS, CLOSED, OPEN, STATUS, decode, records, spo
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from remuda.base.disk.paths import StatePaths
     from remuda.look.facts import Looked
     from remuda.plan.compile import Plan
     from remuda.profile import Attempt, Recorded
@@ -322,13 +321,9 @@ def _close(folder: Path) -> None:
 def sessions() -> list[Session]:
     """All recordings of this state directory, also those beside tasks; the newest first."""
     paths = state_paths()
-    found = [_session(folder.name, folder) for folder in _folders(paths)]
+    found = [_session(folder.name, folder) for folder in sorted(paths.recordings.glob("*")) if folder.is_dir()]
     found += [_session(task_of(folder), folder) for folder in beside(paths.workloads)]
     return sorted(found, key=lambda one: one.began, reverse=True)
-
-
-def _folders(paths: StatePaths) -> list[Path]:
-    return sorted(path for path in paths.recordings.glob("*") if path.is_dir())
 
 
 def beside(root: Path, workload: str = "*") -> list[Path]:

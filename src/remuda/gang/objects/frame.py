@@ -29,7 +29,7 @@ from remuda.gang.objects import codec as codecs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from remuda.gang.objects.codec import Octets
+    from remuda.gang.objects.codec import Floats, Octets
 
 HEAD: Final = 1024
 SEAL: Final = 64
@@ -102,6 +102,16 @@ def write_head(fields: dict[str, Any], raw: Octets) -> None:
     if len(text) >= HEAD:
         raise ValueError(f"a head of {len(text)} bytes")
     raw[:HEAD] = np.frombuffer(text.ljust(HEAD - 1) + b"\n", np.uint8)
+
+
+def write_object(codec: str, section: Section, values: Floats, fields: dict[str, Any]) -> tuple[Octets, bytes]:
+    """An object of one section, and that section's seal; `fields` stand first in its head."""
+    raw: Octets = np.empty(object_bytes(codec, [len(values)]), np.uint8)
+    codecs.encode(codec, values, raw[HEAD + SEAL :])
+    seal = write_seal(section, raw[HEAD:])
+    about = {"elements": len(values), "dtype": codec, "checksum": hashlib.sha256(seal).hexdigest()}
+    write_head({**fields, **about}, raw)
+    return raw, seal
 
 
 def read_head(raw: Octets, what: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -33,7 +34,7 @@ class Layout:
     @property
     def elements(self) -> int:
         """Values of the vector."""
-        return sum(_product(shape) for _, shape in self.parameters)
+        return sum(math.prod(shape) for _, shape in self.parameters)
 
     @property
     def digest(self) -> str:
@@ -45,7 +46,7 @@ class Layout:
         """Each parameter's name, place in the vector and shape."""
         start = 0
         for name, shape in self.parameters:
-            stop = start + _product(shape)
+            stop = start + math.prod(shape)
             yield name, slice(start, stop), shape
             start = stop
 
@@ -105,10 +106,3 @@ def refuse_overflow(vector: Floats, weight: float, ranks: int) -> None:
             f"the update has values up to {largest:g}: with the weight {weight:g}, the sum of {ranks} ranks overflows",
             hint="nothing of this round was sent; lower the learning rate or clip the gradients",
         )
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    product = 1
-    for length in shape:
-        product *= length
-    return product

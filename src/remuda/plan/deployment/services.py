@@ -30,7 +30,7 @@ from remuda.plan.model import (
 from remuda.specs.deployment import Service
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from remuda.specs.deployment import DeploymentSpec
 
@@ -281,13 +281,9 @@ def _with_addresses(group: Group, known: Mapping[str, str]) -> Group:
         "argv": tuple(map(filled, group.command.argv)),
         "env": {name: filled(text) for name, text in group.command.env.items()},
     })  # fmt: skip
-    names = _marks((*command.argv, *command.env.values()))
+    names = [name for text in (*command.argv, *command.env.values()) for name in ADDRESS.findall(text)]
     after = tuple(dict.fromkeys((*group.after, *names)))
     return group.model_copy(update={"command": command, "after": after})
-
-
-def _marks(texts: Iterable[str]) -> list[str]:
-    return [name for text in texts for name in ADDRESS.findall(text)]
 
 
 def _known(name: str, known: Mapping[str, str], group: str) -> str:

@@ -160,14 +160,11 @@ def _with_size(base: str, forms: list[str], sizes: list[str]) -> GpuType | None:
         base = f"{base}ada"
     if "ti" in forms and f"{base}ti" in GPUS:
         base = f"{base}ti"
-    form = next((f"{base}-{kind}" for kind in (_plain_form(word) for word in forms) if f"{base}-{kind}" in GPUS), base)
+    named = [f"{base}-{word.rstrip('0123456789')}" for word in forms]
+    form = next((name for name in named if name in GPUS), base)
     if sizes:
         return GPUS.get(f"{form}-{sizes[0]}") or GPUS.get(f"{base}-{sizes[0]}")
     return GPUS.get(form)
-
-
-def _plain_form(word: str) -> str:
-    return word.rstrip("0123456789")
 
 
 def _size_of(word: str) -> str:

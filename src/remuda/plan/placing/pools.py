@@ -119,7 +119,9 @@ def find_pools(spec: RunSpec, cluster: Cluster) -> Found:
         fits = _ordered(spec, fits)
     notes += [_too_short(spec, fit) for fit in fits if fit.short_s]
     if not fits:
-        raise InputError(_no_fit(others), hint=_lines(others), where=_blame(spec))
+        sentence = "no partition fits" if others else "the cluster has no partitions"
+        hint = "\n  ".join(f"{item.pool}: {item.reason}" for item in others)
+        raise InputError(sentence, hint=hint, where="partitions" if spec.partitions else "gpus" if spec.gpus else "")
     return Found(tuple(fits), others, tuple(notes))
 
 
@@ -285,18 +287,6 @@ def _ordered(spec: RunSpec, fits: Sequence[Fit]) -> list[Fit]:
             fit.short_s > 0, -fit.gpus_free, not fit.is_default, fit.pool.name,
         ),
     )  # fmt: skip
-
-
-def _no_fit(others: Sequence[NoFit]) -> str:
-    return "no partition fits" if others else "the cluster has no partitions"
-
-
-def _lines(others: Sequence[NoFit]) -> str:
-    return "\n  ".join(f"{item.pool}: {item.reason}" for item in others)
-
-
-def _blame(spec: RunSpec) -> str:
-    return "partitions" if spec.partitions else "gpus" if spec.gpus else ""
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -16,12 +16,11 @@ from remuda.specs.run import RunSpec
 from remuda.specs.swarm import EngineName, SwarmSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from pydantic import BaseModel
 
     from remuda.specs.reading.document import Document, Path
-    from remuda.specs.reading.resolve import Origin
 
 SECTIONS: dict[str, type[BaseModel]] = {
     "local": LocalBackend, "slurm": SlurmBackend, "kubernetes": PodBackend, "lepton": LeptonBackend,
@@ -136,13 +135,9 @@ def run_section(document: Document) -> Layer:
     """
     sections(document)
     whole = document_layer(document, ValueOrigin.DEFAULTS)
-    slurm, own = (document.data.get(name) for name in ("slurm", RUN))
-    data = {key: value for key, value in slurm.items() if key in OF_RUNS} if isinstance(slurm, dict) else {}
-    values = _below(whole.values, "slurm", data)
-    if isinstance(own, dict):
-        values |= _below(whole.values, RUN, own)
-        data |= own
-    return Layer(data, values, dict(values))
+    low, own = _only(whole.below(("slurm",)), OF_RUNS), whole.below((RUN,))
+    values = {**low.values, **_only(own, own.data).values}
+    return Layer({**low.data, **own.data}, values, values)
 
 
 def pods_section(document: Document) -> Layer:
@@ -152,17 +147,14 @@ def pods_section(document: Document) -> Layer:
         InputError: unknown keys; all are named.
     """
     sections(document)
-    whole, said = document_layer(document, ValueOrigin.DEFAULTS), document.data.get(PODS)
-    fields = KubernetesFields.model_fields
-    data = {key: value for key, value in said.items() if key in fields} if isinstance(said, dict) else {}
-    values = _below(whole.values, PODS, data)
-    return Layer(data, values, dict(values))
+    return _only(document_layer(document, ValueOrigin.DEFAULTS).below((PODS,)), KubernetesFields.model_fields)
 
 
-def _below(origins: Mapping[Path, Origin], name: str, keys: Mapping[str, Any]) -> dict[Path, Origin]:
-    return {
-        path[1:]: origin for path, origin in origins.items() if path[0:1] == (name,) and path[1:2] and path[1] in keys
-    }
+def _only(layer: Layer, names: Container[str]) -> Layer:
+    """What a layer says of these keys."""
+    data = {key: value for key, value in layer.data.items() if key in names}
+    values = {path: origin for path, origin in layer.values.items() if path and path[0] in data}
+    return Layer(data, values, values)
 
 
 def _section(whole: Layer, name: str) -> Layer:

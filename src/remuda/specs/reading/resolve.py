@@ -74,6 +74,15 @@ class Layer:
     values: Mapping[Path, Origin] = field(default_factory=dict)
     keys: Mapping[Path, Origin] = field(default_factory=dict)
 
+    def below(self, prefix: Path) -> Layer:
+        """What it says below a key, as a layer of its own."""
+        data, size = lookup(self.data, prefix), len(prefix)
+        return Layer(
+            data if isinstance(data, dict) else {},
+            {path[size:]: origin for path, origin in self.values.items() if path[:size] == prefix},
+            {path[size:]: origin for path, origin in self.keys.items() if path[:size] == prefix and len(path) > size},
+        )
+
 
 @dataclass(frozen=True)
 class Resolved:

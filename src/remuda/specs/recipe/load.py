@@ -13,6 +13,7 @@ from remuda.specs.deployment import DeploymentSpec
 from remuda.specs.places import traits
 from remuda.specs.reading.document import fail
 from remuda.specs.reading.errors import problems_of
+from remuda.specs.reading.fields import lookup
 from remuda.specs.reading.load import Loaded
 from remuda.specs.reading.resolve import Layer, Resolved, ValueOrigin, document_layer, override_layer
 from remuda.specs.recipe import normal
@@ -115,9 +116,7 @@ def _changed(resolved: Resolved, overrides: Sequence[Override], unset: Sequence[
     data = without_null(lay(resolved.data, layer.data))
     for text in unset:
         path = text.split(".")
-        inner: Any = data
-        for part in path[:-1]:
-            inner = inner.get(part) if isinstance(inner, dict) else None
+        inner = lookup(data, tuple(path[:-1]))
         if not isinstance(inner, dict) or path[-1] not in inner:
             raise InputError(f"--unset {text}: {name} does not say {text!r}", hint="keys are written with dots between")
         del inner[path[-1]]
@@ -158,7 +157,8 @@ def with_aliases(spec: DeploymentSpec, cluster: Cluster) -> tuple[DeploymentSpec
 
     model = spec.model.model_copy(
         update={"path": meant("model.path", spec.model.path, cluster.models, "model"),
-                "name": spec.model.name or _said_name(spec) or _model_name(spec.model.path)}
+                "name": spec.model.name or _said_name(spec)
+                or spec.model.path.removeprefix("hf:").rstrip("/").rpartition("/")[2] or spec.model.path}
     )  # fmt: skip
     if spec.model.name is None:
         derived["model.name"] = "the workers' served-model-name" if _said_name(spec) else "derived from model.path"
@@ -186,7 +186,3 @@ def _said_name(spec: DeploymentSpec) -> str:
         if key.lstrip("-").replace("_", "-") == "served-model-name" and value is not None
     }
     return said.pop() if len(said) == 1 else ""
-
-
-def _model_name(path: str) -> str:
-    return path.removeprefix("hf:").rstrip("/").rpartition("/")[2] or path

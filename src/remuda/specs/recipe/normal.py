@@ -204,9 +204,7 @@ def _only_own_flags(reading: _Reading, engine: str) -> None:
 
 def _says_null(resolved: Resolved, path: Path) -> bool:
     for layer in reversed(resolved.layers):
-        found: Any = layer.data
-        for part in path[:-1]:
-            found = found.get(part) if isinstance(found, dict) else None
+        found = lookup(layer.data, path[:-1])
         if isinstance(found, dict) and path[-1] in found:
             return found[path[-1]] is None
     return False

@@ -52,10 +52,10 @@ def variants(layer: Layer, selector: str = "") -> list[Variant]:
             raise InputError(f"has one recipe, and not {selector!r}", hint="leave out what follows the file's name")
         return [Variant("", Resolved(without_null(layer.data), (layer,)))]
     _refuse_others(layer)
-    found = {BASE: Variant(BASE, Resolved(without_null(layer.data[BASE]), (below(layer, (BASE,)),)))}
+    found = {BASE: Variant(BASE, Resolved(without_null(layer.data[BASE]), (layer.below((BASE,)),)))}
     for key in layer.data:
         for name, over in _rows(layer, key):
-            base = below(layer, (BASE,))
+            base = layer.below((BASE,))
             found[name] = Variant(name, Resolved(without_null(lay(base.data, over.data)), (base, over)))
     if not selector:
         return [variant for name, variant in found.items() if name != BASE] or [found[BASE]]
@@ -75,9 +75,9 @@ def _refuse_others(layer: Layer) -> None:
 
 def _rows(layer: Layer, key: str) -> Iterator[tuple[str, Layer]]:
     if key.startswith(OVERRIDE):
-        yield key, below(layer, (key,))
+        yield key, layer.below((key,))
     elif key.startswith(ZIP):
-        over = below(layer, (key,))
+        over = layer.below((key,))
         for index in range(_length(layer, key)):
             yield f"{key}[{index}]", Layer(_row(over.data, index), over.values, over.keys)
 
@@ -137,19 +137,6 @@ def _chosen(found: Mapping[str, Variant], selector: str) -> list[Variant]:
         hint = did_you_mean(selector, found) or f"there: {', '.join(list(found)[:8])}"
         raise InputError(f"has no recipe {selector!r}", hint=hint)
     return chosen
-
-
-def below(layer: Layer, prefix: Path) -> Layer:
-    """What a layer says below a key, as a layer of its own."""
-    data: Any = layer.data
-    for part in prefix:
-        data = data.get(part) if isinstance(data, dict) else None
-    size = len(prefix)
-    return Layer(
-        data if isinstance(data, dict) else {},
-        {path[size:]: origin for path, origin in layer.values.items() if path[:size] == prefix},
-        {path[size:]: origin for path, origin in layer.keys.items() if path[:size] == prefix and len(path) > size},
-    )
 
 
 def lay(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,14 +45,24 @@ class Parcel:
     files: dict[str, list[Any]] = field(default_factory=dict)
     """Path -> mode and text."""
     program: str = ""
-    """Name of the node program, which is asked for by `POST program` where it is not there yet."""
+    """Name of the node program, which is asked for in pieces where it is not there yet."""
+    tar: str = ""
+    """Name of the packed folder of the command, likewise; empty: it has none."""
 
 
 @dataclass(frozen=True)
-class Program:
-    """The node program: its name, and its bytes as base64."""
+class Wanted:
+    """`POST piece`: more of a file that a parcel names."""
 
+    token: str = ""
     name: str = ""
+    at: int = 0
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What comes there, as base64; empty at the end."""
+
     data: str = ""
 
 

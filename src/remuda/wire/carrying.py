@@ -24,6 +24,8 @@ SILENT_S: Final = 10.0
 """Of a node that was not heard for so long nothing is known."""
 DOCUMENT, SCRIPT, WORK, SECRET = "child.json", "job.sh", "work", "of-secret."
 """Files of an allocation that are the head's, the folder that it works in, and how files of its secrets begin."""
+RESULTS: Final = "results.tar"
+"""What a task made or changed where it worked, packed when it has ended."""
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 _MOST_PARTS = 4
 

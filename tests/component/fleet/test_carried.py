@@ -169,7 +169,7 @@ def test_a_machine_that_leaves_has_told_all_of_its_runs(fleet: Fleet, flag: Path
     assert logs(fleet).endswith("last line\n")
 
 
-def test_its_folder_travels_once_and_what_it_wrote_stays(fleet: Fleet) -> None:
+def test_its_folder_travels_once_and_what_it_wrote_comes_back(fleet: Fleet) -> None:
     project = fleet.head.root / "project"
     (project / "data").mkdir(parents=True)
     (project / "model.py").write_text("print('model of', open('data/in.txt').read())\n")
@@ -187,9 +187,15 @@ def test_its_folder_travels_once_and_what_it_wrote_stays(fleet: Fleet) -> None:
     node = fleet.box.paths.fleet_node
     assert len([*(node / "fetched").glob("*.tar")]) == 1
     until(lambda: not kept(fleet), "the node has forgotten both", 30)
-    left = sorted(str(path) for path in (node / "carried").rglob("*") if path.is_file())
-    assert [name.partition("/work/")[2] for name in left if "/work/" in name] == ["data/in.txt", "out.txt"] * 2
+    assert not [path for path in (node / "carried").rglob("*") if path.is_file()]
+    made = json.loads(fleet.head.run("pull", "one", "--json").stdout)
+    assert made == ["one-results/data/in.txt", "one-results/out.txt"]
+    assert (fleet.head.root / "one-results" / "data" / "in.txt").read_text() == "inputchanged\n"
+    assert fleet.head.run("pull", "two", "out.txt", "--to", ".").stderr == "1 file in .\n"
+    assert (fleet.head.root / "out.txt").read_text() == "result\n"
     assert (project / "data" / "in.txt").read_text() == "input"
+    said = fleet.head.run("pull", "two", "model.py", check=False)
+    assert said.stderr == "error: two wrote no 'model.py'\n  it wrote data/in.txt, out.txt\n"
 
 
 def test_a_folder_that_cannot_travel_is_why_a_run_fails(fleet: Fleet) -> None:

@@ -18,10 +18,11 @@ from remuda.backends.left import Left
 from remuda.backends.rundir import allocation_dir
 from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import Rejected, Unavailable
+from remuda.fleet.carried import carrier
 from remuda.fleet.carried.carrier import SENT, Carried
 from remuda.fleet.carried.folder import MOST_BYTES
 from remuda.host.fleet.carrying import Carrying
-from remuda.wire.carrying import HOME_MARK, KEEPS, MOST_FILE, PIECE_BYTES, Errand, Parcel, Push, Wanted
+from remuda.wire.carrying import HOME_MARK, KEEPS, MOST_FILE, PIECE_BYTES, Errand, Kept, Parcel, Push, Wanted
 from remuda.wire.child import ChildSpec, RunWatch
 from remuda.wire.exit import CANNOT_START
 from remuda.wire.fleet import to_json
@@ -344,3 +345,27 @@ def test_no_file_grows_on_the_head_without_bound(head: Head) -> None:
     push = to_json(Push(TOKEN, [f"add {MOST_FILE} 1 child.log"])).encode() + b"\nx"
     with pytest.raises(ValueError, match=r"^a part has no such size$"):
         head.side.mirror("box", push)
+
+
+def test_what_a_task_wrote_comes_before_its_last_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "exit.json").write_text("{}")
+    one = Carried(tmp_path, TOKEN, {})
+    assert one.next(lives=True) is None
+    one.collect()  # nothing was written
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "result").write_text("42")
+    with monkeypatch.context() as patched:
+        patched.setattr(carrier, "MOST_FILE", 100)
+        one.collect()  # too large
+    assert not (tmp_path / "results.tar").exists()
+    one.collect()
+    found = one.next()
+    assert found is not None
+    assert [part.split(" ")[3] for part in json.loads(found[0].partition(b"\n")[0])["parts"]] == ["results.tar"]
+    one.accept(found[1], Kept())
+    found = one.next()
+    assert found is not None
+    assert [*found[1]] == ["exit.json"]
+    one.drop()
+    assert not tmp_path.exists()

@@ -60,7 +60,7 @@ def test_one_that_has_not_changed_is_one_file(root: Path, tmp_path: Path) -> Non
     os.utime(first, (0, time.time() - folder.KEPT_S - 1))
     (root / "train.py").write_text("a third one")
     packed(root, tmp_path)
-    assert not first.exists(), "nobody used it for a week"
+    assert not first.exists(), "nobody used it for a month"
 
 
 @pytest.mark.parametrize("limit", ["MOST_BYTES", "MOST_FILES"])

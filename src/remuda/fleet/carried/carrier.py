@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from remuda.base.disk.files import create, write_atomic
 from remuda.base.disk.private import make_private
 from remuda.base.errors import NotFound, RemudaError, Unavailable
-from remuda.fleet.carried.folder import clear, prune, unpack
+from remuda.fleet.carried.folder import clear, collect, prune, unpack
 from remuda.fleet.link import Stranger
 from remuda.wire.carrying import (
     DOCUMENT,
     HOME_MARK,
     MOST_FILE,
     PIECE_BYTES,
+    RESULTS,
     WORK,
     Errand,
     Kept,
@@ -92,10 +93,17 @@ class Carried:
             os.close(fd)
         return False
 
-    def next(self) -> tuple[bytes, dict[str, list[int]]] | None:
+    def collect(self) -> None:
+        """After its end: pack what the task made or changed, for the head, unless that is too large."""
+        work, path = self.folder / WORK, self.folder / RESULTS
+        if work.exists() and not path.exists():
+            clear(Path(self.tar), work)
+            collect(work, path, MOST_FILE)
+
+    def next(self, *, lives: bool = False) -> tuple[bytes, dict[str, list[int]]] | None:
         """What to push now, and what of `sent` it changes; None where the head has all of it.
 
-        A last word is pushed when all else is there: who sees it on the head finds the whole output.
+        A last word is pushed when all else is there, so who sees it on the head finds the whole output.
         """
         parts: list[str] = []
         pieces: list[bytes] = []
@@ -103,7 +111,7 @@ class Carried:
         room = PIECE_BYTES
         for name in self._names():
             is_last = name.startswith("exit")
-            if len(parts) == _MOST_PARTS or room <= 0 or (is_last and parts):
+            if len(parts) == _MOST_PARTS or room <= 0 or (is_last and (parts or lives)):
                 break
             part = self._part(name, room)
             if part is not None:
@@ -158,9 +166,8 @@ class Carried:
         self.keep()
 
     def drop(self) -> None:
-        """The head has all of it: forget it. What the task left in its folder stays: what it made or changed."""
-        clear(Path(self.tar), self.folder / WORK)
-        if not (self.folder / WORK).exists():
+        """The head has all of it: forget it. What was too large stays."""
+        if (self.folder / RESULTS).exists() or not (self.folder / WORK).exists():
             shutil.rmtree(self.folder, ignore_errors=True)
             return
         for path in self.folder.iterdir():
@@ -308,7 +315,9 @@ class Carrier:
     async def _mirror(self, one: Carried) -> None:
         """Push what an allocation wrote since the last look; of one that has ended, all of it."""
         lives = one.lives
-        while (found := await asyncio.to_thread(one.next)) is not None:
+        if not lives:
+            await asyncio.to_thread(one.collect)
+        while (found := await asyncio.to_thread(one.next, lives=lives)) is not None:
             body, changed = found
             kept = await self._ask("mirror", body, Kept)
             if kept.foreign:

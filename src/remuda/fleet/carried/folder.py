@@ -20,11 +20,11 @@ from remuda.base.errors import Rejected
 from remuda.base.units import show_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 MOST_BYTES: Final = 200 << 20
 MOST_FILES: Final = 50_000
-KEPT_S: Final = 7 * 86400.0
+KEPT_S: Final = 30 * 86400.0
 """For so long after its last use a packed folder is kept."""
 _GIT_S: Final = 60.0
 
@@ -51,10 +51,22 @@ def pack(root: Path, store: Path, without: Path) -> Path:
         return path
     make_private(store)
     prune(store)
-    draft = store / f".{secrets.token_hex(8)}"
+    return _write(path, root, found)
+
+
+def collect(root: Path, path: Path, most: int) -> None:
+    """Pack all files of a folder, unless it has none, or more than so many bytes."""
+    names = [str(Path(top, name).relative_to(root)) for top, _, found in os.walk(root) for name in found]
+    names = [name for name in names if stat.S_ISREG((root / name).lstat().st_mode)]
+    if names and sum((root / name).lstat().st_size + 2048 for name in names) < most - 10240:  # with its headers
+        _write(path, root, names)
+
+
+def _write(path: Path, root: Path, names: Iterable[str]) -> Path:
+    draft = path.with_name(f".{secrets.token_hex(8)}")
     try:
         with create(draft, 0o600) as file, tarfile.open(fileobj=file, mode="w") as tar:
-            for name in found:
+            for name in names:
                 tar.add(root / name, name, recursive=False)
         draft.replace(path)
     finally:

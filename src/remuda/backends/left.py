@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import threading
 from pathlib import Path
+from typing import Any
 
 from remuda.backends.rundir import allocation_dir
 from remuda.base.disk.files import write_new
 from remuda.base.disk.private import make_private
 from remuda.base.errors import BackendUnreachable, NotPrivate
+from remuda.wire.carrying import KEEPS
 from remuda.wire.exit import ExitRecord
 from remuda.wire.process import ProcessId
 
@@ -68,20 +72,31 @@ class Left:
         claim = self.claim(token)
         if claim is not None:
             return claim
+        return self.take(token, ProcessId(pid=0, start="", boot="", node=os.uname().nodename))
+
+    def take(self, token: str, whose: ProcessId) -> ProcessId:
+        """Claim the allocation for a process, unless another has it; the claim that holds now; errors as `bury`."""
         folder = Path(self.folder(token))
-        nobody = ProcessId(pid=0, start="", boot="", node=os.uname().nodename)
-        draft = folder / f".claim.{os.uname().nodename}.{os.getpid()}"
+        draft = folder / f".claim.{os.uname().nodename}.{os.getpid()}.{threading.get_ident()}"
         try:
             make_private(folder, below=self.workloads)
-            write_new(draft, nobody.to_json() + "\n")
+            write_new(draft, whose.to_json() + "\n")
             os.link(draft, folder / "claim.json")
         except FileExistsError:
-            return self.claim(token) or nobody
+            return self.claim(token) or whose
         except (OSError, NotPrivate) as error:
             raise BackendUnreachable(f"{folder} cannot be written: {error}") from error
         finally:
             draft.unlink(missing_ok=True)
-        return nobody
+        return whose
+
+    def carried(self, token: str) -> dict[str, Any]:
+        """What is noted of an allocation that a node with files of its own has; empty where none has it."""
+        try:
+            found: dict[str, Any] = json.loads(_text(f"{self.folder(token)}/{KEEPS}"))
+        except (OSError, ValueError):
+            return {}
+        return found
 
 
 def _text(path: str) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 from remuda.backends.base import TaskKey, make_token, read_token
 from remuda.enter import renamed
-from remuda.wire.carrying import SECRET
+from remuda.wire.carrying import SECRET, WORK
 from remuda.wire.child import BEAT_S, INDEX_MARK, MEETING_PORT_MARK, REPORT_EVERY_S, ChildSpec, RunWatch
 from remuda.wire.fields import alike
 from remuda.wire.spread import Spread
@@ -117,15 +117,36 @@ def text_map(value: object) -> dict[str, str]:
     return {str(name): str(text) for name, text in value.items()} if isinstance(value, dict) else {}
 
 
-def travels(document: str, workloads: Path) -> tuple[dict[str, Any], dict[str, dict[str, str]], list[str]]:
-    """Of a child's document: itself, sources of secrets by the name of their file, and files of the head in it.
+class Travels(NamedTuple):
+    """What goes to a node that has files of its own."""
+
+    document: dict[str, Any]
+    secrets: dict[str, dict[str, str]]
+    """Their sources, by the name of their file."""
+    paths: list[str]
+    """Files of run directories."""
+    folder: str
+    """Of the command; empty: it has none."""
+
+
+def travels(document: str, workloads: Path) -> Travels:
+    """What of a child's document goes to its node. Pure.
 
     Raises:
         ValueError: it is no document.
     """
     spec = ChildSpec.from_json(document)
-    secrets = {f"{SECRET}{name}": source for name, source in spec.secret_env.items()}
+    folder, work = spec.cwd.rstrip("/") if spec.watch is not None else "", f"{spec.run_dir}/{WORK}"
+
+    def there(word: str) -> str:
+        is_in = folder and f"{word}/".startswith(f"{folder}/") and not word.startswith(f"{workloads}/")
+        return work + word[len(folder) :] if is_in else word
+
     data: dict[str, Any] = json.loads(document)
+    data["argv"], data["cwd"] = [there(word) for word in spec.argv], work
+    data["env"] = {name: there(value) for name, value in spec.env.items()}
     data["secret_env"] = {name: {"file": f"{spec.run_dir}/{SECRET}{name}"} for name in spec.secret_env}
+    secrets = {f"{SECRET}{name}": source for name, source in spec.secret_env.items()}
     words = [*spec.argv, *spec.env.values(), *spec.needs, spec.stdin_file]
-    return data, secrets, sorted({word for word in words if word.startswith(f"{workloads}/") and "/../" not in word})
+    paths = sorted({word for word in words if word.startswith(f"{workloads}/") and "/../" not in word})
+    return Travels(data, secrets, paths, folder)

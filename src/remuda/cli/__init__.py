@@ -47,6 +47,7 @@ GROUPS = {
         "unpause": ("remuda.cli.runs.runs:unpause", "Resume restarting a paused run."),
         "stop": ("remuda.cli.serve.up:down", "Stop runs and wait until they are gone."),
         "restart": ("remuda.cli.runs.runs:restart", "Restart a run, or the failed parts of a swarm."),
+        "pull": ("remuda.cli.runs.runs:pull", "Fetch what a run wrote on a machine that shares no directory."),
         "gang": ("remuda.cli.runs.gang:gang", "Train with several ranks; a failed rank rejoins the others."),
         "set": ("remuda.cli.runs.settings:set_", "Show or change the settings of a live run."),
     },

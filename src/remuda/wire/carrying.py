@@ -24,6 +24,8 @@ SILENT_S: Final = 10.0
 """Of a node that was not heard for so long nothing is known."""
 DOCUMENT, SCRIPT, WORK, SECRET = "child.json", "job.sh", "work", "of-secret."
 """Files of an allocation that are the head's, the folder that it works in, and how files of its secrets begin."""
+RESULTS: Final = "results.tar"
+"""What a task made or changed where it worked, packed when it has ended."""
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 _MOST_PARTS = 4
 
@@ -45,14 +47,24 @@ class Parcel:
     files: dict[str, list[Any]] = field(default_factory=dict)
     """Path -> mode and text."""
     program: str = ""
-    """Name of the node program, which is asked for by `POST program` where it is not there yet."""
+    """Name of the node program, which is asked for in pieces where it is not there yet."""
+    tar: str = ""
+    """Name of the packed folder of the command, likewise; empty: it has none."""
 
 
 @dataclass(frozen=True)
-class Program:
-    """The node program: its name, and its bytes as base64."""
+class Wanted:
+    """`POST piece`: more of a file that a parcel names."""
 
+    token: str = ""
     name: str = ""
+    at: int = 0
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What comes there, as base64; empty at the end."""
+
     data: str = ""
 
 

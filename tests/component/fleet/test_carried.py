@@ -167,3 +167,43 @@ def test_a_machine_that_leaves_has_told_all_of_its_runs(fleet: Fleet, flag: Path
     assert over(fleet) == [(1, 7)]
     assert is_counted(logs(fleet))
     assert logs(fleet).endswith("last line\n")
+
+
+def test_its_folder_travels_once_and_what_it_wrote_comes_back(fleet: Fleet) -> None:
+    project = fleet.head.root / "project"
+    (project / "data").mkdir(parents=True)
+    (project / "model.py").write_text("print('model of', open('data/in.txt').read())\n")
+    (project / "data" / "in.txt").write_text("input")
+    (project / "cache.bin").write_text("ignored")
+    (project / ".gitignore").write_text("cache.bin\n")
+    subprocess.run(["git", "init", "-q", str(project)], check=True)
+    script = "#!/bin/sh\nls\npython3 model.py\ncat $WHERE; echo\necho result > out.txt\necho changed >> data/in.txt\n"
+    for name in ("one", "two"):
+        (fleet.head.root / f"{name}.sh").write_text(script)
+        fleet.head.run("run", f"{name}.sh", "--backend", "fleet", "--workdir", str(project), "--wait",
+                       "--set", f"env.WHERE={project}/data/in.txt")  # fmt: skip
+        said = fleet.head.run("logs", name).stdout.splitlines()
+        assert said == ["data", "model.py", "model of input", "input"]
+    node = fleet.box.paths.fleet_node
+    assert len([*(node / "fetched").glob("*.tar")]) == 1
+    until(lambda: not kept(fleet), "the node has forgotten both", 30)
+    assert not [path for path in (node / "carried").rglob("*") if path.is_file()]
+    made = json.loads(fleet.head.run("pull", "one", "--json").stdout)
+    assert made == ["one-results/data/in.txt", "one-results/out.txt"]
+    assert (fleet.head.root / "one-results" / "data" / "in.txt").read_text() == "inputchanged\n"
+    assert fleet.head.run("pull", "two", "out.txt", "--to", ".").stderr == "1 file in .\n"
+    assert (fleet.head.root / "out.txt").read_text() == "result\n"
+    assert (project / "data" / "in.txt").read_text() == "input"
+    said = fleet.head.run("pull", "two", "model.py", check=False)
+    assert said.stderr == "error: two wrote no 'model.py'\n  it wrote data/in.txt, out.txt\n"
+
+
+def test_a_folder_that_cannot_travel_is_why_a_run_fails(fleet: Fleet) -> None:
+    (fleet.head.root / "train.sh").write_text("#!/bin/sh\ntrue\n")
+    large = fleet.head.root / "large"
+    large.mkdir()
+    with (large / "data.bin").open("wb") as file:
+        file.truncate(201 << 20)
+    fleet.head.run("run", "train.sh", "--backend", "fleet", "--workdir", str(large))
+    assert over(fleet) == [(1, 82)]
+    assert f"{large} has more than 200.0 MB or 50,000 files" in fleet.head.run("explain", "train").stdout

@@ -39,8 +39,11 @@ def test_what_is_cut_off_ends_with_its_lease_and_starts_elsewhere(machines: Mach
     for name in machines.by_name:
         machines.connect(name, token)
     until(lambda: {one["state"] for one in machines.nodes().values()} == {"idle"}, "both are idle", 60)
+    project = machines.head.root / "project"
+    project.mkdir()
     (machines.head.root / "train.sh").write_text(TRAIN)
-    machines.head.run("run", "train.sh", "--backend", "fleet", "--set", "backoff_base=1")
+    said = ("--workdir", str(project), "--set", "backoff_base=1")
+    machines.head.run("run", "train.sh", "--backend", "fleet", *said)
     until(lambda: len(written(machines, 1)) > 5, "its output is here", 60)
     name = machines.head.view("train")["tasks"][0]["node"]
     where = machines.by_name[name]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
+import tarfile
+from base64 import b64decode
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,10 +18,13 @@ from remuda.backends.left import Left
 from remuda.backends.rundir import allocation_dir
 from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import Rejected, Unavailable
+from remuda.fleet.carried import carrier
 from remuda.fleet.carried.carrier import SENT, Carried
+from remuda.fleet.carried.folder import MOST_BYTES
 from remuda.host.fleet.carrying import Carrying
-from remuda.wire.carrying import HOME_MARK, KEEPS, MOST_FILE, PIECE_BYTES, Errand, Parcel, Push
-from remuda.wire.child import ChildSpec
+from remuda.wire.carrying import HOME_MARK, KEEPS, MOST_FILE, PIECE_BYTES, Errand, Kept, Parcel, Push, Wanted
+from remuda.wire.child import ChildSpec, RunWatch
+from remuda.wire.exit import CANNOT_START
 from remuda.wire.fleet import to_json
 from remuda.wire.report import Report
 
@@ -48,8 +54,11 @@ class Head:
         secret.write_text("hidden\n")
         self.spec = ChildSpec(
             TOKEN, "train", "script/0", 1, [str(script), "--out", "/elsewhere/x"], str(self.folder),
-            secret_env={"KEY": {"file": str(secret)}},
+            secret_env={"KEY": {"file": str(secret)}}, cwd=str(root / "project"), watch=RunWatch(),
+            env={"DATA": f"{root}/project/data", "NEAR": f"{root}/projects"},
         )  # fmt: skip
+        (root / "project").mkdir()
+        (root / "project" / "model.py").write_text("print(1)\n")
         (self.folder / "child.json").write_text(self.spec.to_json())
 
     def ask(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -81,6 +90,44 @@ def test_what_travels(head: Head) -> None:
     assert document["run_dir"] == f"{HOME_MARK}/{parcel.folder}"
     assert document["secret_env"] == {"KEY": {"file": f"{HOME_MARK}/{parcel.folder}/of-secret.KEY"}}
     assert (head.paths.node / parcel.program).exists()
+    work = f"{HOME_MARK}/{parcel.folder}/work"
+    assert document["cwd"] == work
+    assert document["env"] == {"DATA": f"{work}/data", "NEAR": head.spec.env["NEAR"]}
+
+
+def test_a_node_gets_what_its_parcel_names_and_nothing_else(head: Head) -> None:
+    parcel = head.fetch()
+    with tarfile.open(fileobj=io.BytesIO(whole(head, parcel.tar))) as tar:
+        assert tar.getnames() == ["model.py"]
+    assert whole(head, parcel.program) == (head.paths.node / parcel.program).read_bytes()
+    for node, name in [("other", parcel.tar), ("box", ""), ("box", "../report.secret"), ("box", "x.tar")]:
+        with pytest.raises(Rejected, match=r"^no file '.*' goes to "):
+            head.side.piece(node, Wanted(TOKEN, name))
+    with pytest.raises(Rejected, match=r"^no file "):
+        head.side.piece("box", Wanted("../x", parcel.tar))
+
+
+def whole(head: Head, name: str) -> bytes:
+    """A file of a parcel, as a node gets it."""
+    data = b""
+    while piece := b64decode(head.side.piece("box", Wanted(TOKEN, name, len(data))).data):
+        data += piece
+    return data
+
+
+def test_why_nothing_can_go_is_the_last_word(head: Head, tmp_path: Path) -> None:
+    with (tmp_path / "project" / "data.bin").open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    with pytest.raises(Rejected):
+        head.fetch()
+    record = Left(head.paths.workloads).exit_record(TOKEN)
+    assert record is not None
+    assert record.code == CANNOT_START
+    assert record.reason == (
+        f"{tmp_path}/project has more than 200.0 MB or 50,000 files, and goes to a node as a whole; "
+        "name a smaller folder (--workdir DIR), or let git ignore what the node does not need"
+    )
+    assert Left(head.paths.workloads).carried(TOKEN) == {}
 
 
 def test_one_job_has_an_allocation_and_may_ask_again(head: Head) -> None:
@@ -298,3 +345,27 @@ def test_no_file_grows_on_the_head_without_bound(head: Head) -> None:
     push = to_json(Push(TOKEN, [f"add {MOST_FILE} 1 child.log"])).encode() + b"\nx"
     with pytest.raises(ValueError, match=r"^a part has no such size$"):
         head.side.mirror("box", push)
+
+
+def test_what_a_task_wrote_comes_before_its_last_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "exit.json").write_text("{}")
+    one = Carried(tmp_path, TOKEN, {})
+    assert one.next(lives=True) is None
+    one.collect()  # nothing was written
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "result").write_text("42")
+    with monkeypatch.context() as patched:
+        patched.setattr(carrier, "MOST_FILE", 100)
+        one.collect()  # too large
+    assert not (tmp_path / "results.tar").exists()
+    one.collect()
+    found = one.next()
+    assert found is not None
+    assert [part.split(" ")[3] for part in json.loads(found[0].partition(b"\n")[0])["parts"]] == ["results.tar"]
+    one.accept(found[1], Kept())
+    found = one.next()
+    assert found is not None
+    assert [*found[1]] == ["exit.json"]
+    one.drop()
+    assert not tmp_path.exists()

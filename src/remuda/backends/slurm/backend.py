@@ -36,6 +36,7 @@ from remuda.backends.slurm.observing import Queue, is_of
 from remuda.backends.slurm.pace import Pace
 from remuda.backends.slurm.render import SlurmSite, render
 from remuda.base.clock import Clock, SystemClock, lived
+from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import BackendUnreachable, Impossible, Rejected, RemudaError
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class SlurmBackend:
         self.hurry_s = hurry_s
         self._pace = Pace(hurry_s)
         self.files = RunDirectories(site.workloads)
-        self._away = carried.CarriedNodes(site.workloads)
+        self._heard = StatePaths(site.workloads.parent).fleet_heard
         self._logs = Logs()
         self._ender = Ender(self.client, self.files)
         self._gone_after_s = gone_after_s
@@ -245,11 +246,12 @@ class SlurmBackend:
                 continue
             twins += queue.twins(handle)
             answer = observing.live(line, handle.token, self.files, self._clock.now())
+            kept = self.files.carried(handle.token)
             if answer is None and not self.files.exit_record(handle.token):
-                answer = self._away.owed(self.files.folder(handle.token), line, self._clock.now())
+                answer = carried.owed(kept, line, self._clock.now())
             if answer is None:
                 ended[handle] = line
-            elif self._away.is_silent(self.files.folder(handle.token)):
+            elif carried.is_silent(kept, self._heard, self._clock.now()):
                 seen[handle.token] = replace(answer, unread=True)
             else:
                 seen[handle.token] = answer if line.name != pack_token(handle.token) else self._of_pack(handle, answer)

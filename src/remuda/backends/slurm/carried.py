@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +11,11 @@ from remuda.backends.rundir import allocation_dir
 from remuda.backends.slurm.observing import first_node
 from remuda.backends.slurm.render import SCRIPT, SlurmSite, argv_alone, child_of, place_of
 from remuda.backends.slurm.script import SLURMS_ENVIRONMENT
-from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import InputError
-from remuda.wire.carrying import DOCUMENT, KEEPS, SILENT_S, WORK
+from remuda.wire.carrying import DOCUMENT, SILENT_S
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from remuda.backends.base import Request
@@ -41,9 +39,7 @@ def render(request: Request, site: SlurmSite) -> Rendered:
     _check(request, place)
     folder = allocation_dir(site.workloads, request.token)
     child, _ = child_of(request, place, site, folder)
-    child = replace(
-        child, fence_file="", previous_dir="", guard=None, host_file="", port_locks_own="", cwd=f"{folder}/{WORK}",
-    )  # fmt: skip
+    child = replace(child, fence_file="", previous_dir="", guard=None, host_file="", port_locks_own="")
     script = folder / SCRIPT
     directives = [f"#SBATCH {option}" for option in place.directives]
     lines = ["#!/bin/sh", *directives, f"export REMUDA_TOKEN={request.token}", SLURMS_ENVIRONMENT, _CALL]
@@ -76,45 +72,28 @@ def _check(request: Request, place: SlurmPlace) -> None:
                              hint=f"leave it out, or {_HINT}")  # fmt: skip
 
 
-class CarriedNodes:
-    """What is known of nodes that have allocations of this state directory in files of their own.
+def is_silent(kept: Mapping[str, Any], heard: Path, now: float) -> bool:
+    """Whether the node that has an allocation was not heard for a while.
 
     Args:
-        workloads: parent of the run directories.
+        kept: what is noted of it.
+        heard: with a file for each node.
+        now: wall time.
     """
-
-    def __init__(self, workloads: Path) -> None:
-        self._heard = StatePaths(workloads.parent).fleet_heard
-
-    def is_silent(self, folder: str) -> bool:
-        """Whether the node that has an allocation was not heard for a while."""
-        node = str(_kept(folder).get("node") or "")
-        return bool(node) and time.time() - self._heard_at(node) > SILENT_S
-
-    def _heard_at(self, node: str) -> float:
-        try:
-            return (self._heard / node).stat().st_mtime
-        except OSError:
-            return 0.0
-
-    @staticmethod
-    def owed(folder: str, line: QueueLine, now: float) -> Observed | None:
-        """A job that has ended while its node has not yet said all of it; None when it has, or had the time."""
-        kept = _kept(folder)
-        is_whole = not kept or kept.get("done") or now - line.ends_at > OWED_S
-        if is_whole or line.state not in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"):
-            return None
-        return Observed(
-            Life.RUNNING, line.job_id, "COMPLETING", first_node(line.nodes), "its node has not said yet how it ended",
-            started_at=line.started_at, unread=True,
-        )  # fmt: skip
-
-
-def _kept(folder: str) -> dict[str, Any]:
-    """Which node has an allocation; empty for one that is not carried."""
+    if not kept:
+        return False
     try:
-        with open(os.path.join(folder, KEEPS), encoding="utf-8") as file:  # noqa: PTH118, PTH123 - at every poll
-            found: dict[str, Any] = json.load(file)
-    except (OSError, ValueError):
-        return {}
-    return found
+        return now - os.stat(f"{heard}/{kept['node']}").st_mtime > SILENT_S  # noqa: PTH116 - at every poll
+    except OSError:
+        return True
+
+
+def owed(kept: Mapping[str, Any], line: QueueLine, now: float) -> Observed | None:
+    """A job that has ended while its node has not yet said all of it; None when it has, or had the time. Pure."""
+    is_whole = not kept or kept.get("done") or now - line.ends_at > OWED_S
+    if is_whole or line.state not in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"):
+        return None
+    return Observed(
+        Life.RUNNING, line.job_id, "COMPLETING", first_node(line.nodes), "its node has not said yet how it ended",
+        started_at=line.started_at, unread=True,
+    )  # fmt: skip

@@ -1,13 +1,15 @@
-"""`list`, `pause`, `unpause`: look at supervised runs, and change what shall become of them."""
+"""`list`, `pause`, `unpause`, `pull`: look at supervised runs, change what shall become of them, fetch results."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from remuda.base.hostlist import compress
 from remuda.base.ids import api_path
+from remuda.base.units import show_counted
 from remuda.cli.lazy import examples, named
 from remuda.cli.show import age, looked, pairs, print_json, say, table
 from remuda.cli.taskview import is_array, ready
@@ -45,6 +47,24 @@ def _row(view: dict[str, Any]) -> list[str]:
         view["name"], _state(view), where or "-", str(run["restarts"] or "-"), age(run["heartbeat_at"]),
         ready(view) if is_array(view) else progress(run["progress"]), age(view["created_at"]),
     ]  # fmt: skip
+
+
+@click.command(epilog=examples("remuda pull train", "remuda pull train checkpoints/last.pt --to ."))
+@click.argument("name", shell_complete=named)
+@click.argument("path", default="")
+@click.option("--to", "folder", type=click.Path(file_okay=False), help="Folder to write to. [default: NAME-results]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def pull(name: str, path: str, folder: str | None, as_json: bool) -> None:
+    """Fetch what NAME wrote on a machine that shares no directory; PATH: one file or folder of it."""
+    from remuda.base.disk.paths import state_paths
+    from remuda.client.results import pull as fetch
+
+    to = Path(folder or f"{name}-results")
+    made = [str(one) for one in fetch(looked(api_path(name)), state_paths().workloads, path, to)]
+    if as_json:
+        print_json(made)
+        return
+    say(f"{show_counted(len(made), 'file')} in {to}")
 
 
 def _of_tasks(view: dict[str, Any]) -> dict[str, Any]:

@@ -19,21 +19,24 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from remuda.base.disk.files import write_atomic
+from remuda.base.disk.files import create, write_atomic
 from remuda.base.disk.private import make_private
 from remuda.base.errors import NotFound, RemudaError, Unavailable
+from remuda.fleet.carried.folder import clear, collect, prune, unpack
 from remuda.fleet.link import Stranger
 from remuda.wire.carrying import (
     DOCUMENT,
     HOME_MARK,
     MOST_FILE,
     PIECE_BYTES,
+    RESULTS,
     WORK,
     Errand,
     Kept,
     Parcel,
-    Program,
+    Piece,
     Push,
+    Wanted,
     is_grown,
     is_inside,
 )
@@ -67,14 +70,15 @@ class Carried:
         folder: of it.
         token: of it.
         sent: of each file that the head has: inode, and size or time.
+        tar: what its folder was unpacked from; empty: nothing.
     """
 
-    def __init__(self, folder: Path, token: str, sent: dict[str, list[int]]) -> None:
-        self.folder, self.token, self.sent = folder, token, sent
+    def __init__(self, folder: Path, token: str, sent: dict[str, list[int]], tar: str = "") -> None:
+        self.folder, self.token, self.sent, self.tar = folder, token, sent, tar
 
     def keep(self) -> None:
         """Note what was sent."""
-        text = json.dumps({"token": self.token, "sent": self.sent})
+        text = json.dumps({"token": self.token, "sent": self.sent, "tar": self.tar})
         write_atomic(self.folder / SENT, text, mode=0o600, sync=False)
 
     @property
@@ -89,10 +93,17 @@ class Carried:
             os.close(fd)
         return False
 
-    def next(self) -> tuple[bytes, dict[str, list[int]]] | None:
+    def collect(self) -> None:
+        """After its end: pack what the task made or changed, for the head, unless that is too large."""
+        work, path = self.folder / WORK, self.folder / RESULTS
+        if work.exists() and not path.exists():
+            clear(Path(self.tar), work)
+            collect(work, path, MOST_FILE)
+
+    def next(self, *, lives: bool = False) -> tuple[bytes, dict[str, list[int]]] | None:
         """What to push now, and what of `sent` it changes; None where the head has all of it.
 
-        A last word is pushed when all else is there: who sees it on the head finds the whole output.
+        A last word is pushed when all else is there, so who sees it on the head finds the whole output.
         """
         parts: list[str] = []
         pieces: list[bytes] = []
@@ -100,7 +111,7 @@ class Carried:
         room = PIECE_BYTES
         for name in self._names():
             is_last = name.startswith("exit")
-            if len(parts) == _MOST_PARTS or room <= 0 or (is_last and parts):
+            if len(parts) == _MOST_PARTS or room <= 0 or (is_last and (parts or lives)):
                 break
             part = self._part(name, room)
             if part is not None:
@@ -155,10 +166,8 @@ class Carried:
         self.keep()
 
     def drop(self) -> None:
-        """The head has all of it: forget it. What the task left in its folder stays, unless that is empty."""
-        with suppress(OSError):
-            (self.folder / WORK).rmdir()
-        if not (self.folder / WORK).exists():
+        """The head has all of it: forget it. What was too large stays."""
+        if (self.folder / RESULTS).exists() or not (self.folder / WORK).exists():
             shutil.rmtree(self.folder, ignore_errors=True)
             return
         for path in self.folder.iterdir():
@@ -177,7 +186,8 @@ class Carrier:
 
     def __init__(self, folder: Path, ask: Ask, tell: Callable[[str], None]) -> None:
         self._home = folder / "slurm"
-        self._root, self._programs = folder / "carried", folder / "programs"
+        self._root, self._store = folder / "carried", folder / "fetched"
+        self._turn = asyncio.Lock()
         self._ask, self._tell = ask, tell
         self._all: dict[str, Carried] = {}
         self._said = ""
@@ -192,7 +202,7 @@ class Carrier:
         while True:
             try:
                 await self._carry()
-            except OSError as error:
+            except (RemudaError, OSError) as error:
                 self._complain(f"nothing is carried: {error}")
             await asyncio.sleep(AGAIN_S)
 
@@ -227,7 +237,7 @@ class Carrier:
         for path in self._root.glob(f"*/*/*/{SENT}"):
             with suppress(OSError, ValueError, KeyError):
                 said = json.loads(path.read_text())
-                self._all[said["token"]] = Carried(path.parent, said["token"], said["sent"])
+                self._all[said["token"]] = Carried(path.parent, said["token"], said["sent"], said["tar"])
 
     # --- there -------------------------------------------------------------------------------------------------------
 
@@ -249,29 +259,44 @@ class Carrier:
     async def _fetch(self, wanted: Errand) -> tuple[dict[str, str], Carried | None]:
         try:
             parcel = await self._ask("fetch", wanted, Parcel)
-            program = self._programs / Path(parcel.program).name
-            if not program.exists():
-                got = await self._ask("program", Errand(), Program)
-                await asyncio.to_thread(_put, program, b64decode(got.data), 0o600)
-            made = await asyncio.to_thread(self._unpack, wanted.token, parcel)
+            program = await self._obtain(wanted.token, parcel.program)
+            tar = await self._obtain(wanted.token, parcel.tar) if parcel.tar else None
+            made = await asyncio.to_thread(self._unpack, wanted.token, parcel, tar)
         except (Unavailable, Stranger, OSError) as error:
             self._complain(f"{wanted.token} waits for its files: {error}")
             return {}, None
         except RemudaError as error:
             self._tell(f"{wanted.token} is not started: {error}")
-            with suppress(RemudaError):  # nothing is owed
-                await self._ask("mirror", to_json(Push(wanted.token, done=True)).encode(), Kept)
             return {"error": str(error)}, None
         folder = made.folder
         return {"document": f"{folder}/{DOCUMENT}", "program": str(program), "folder": str(folder)}, made
 
-    def _unpack(self, token: str, parcel: Parcel) -> Carried:
+    async def _obtain(self, token: str, name: str) -> Path:
+        """A file that a parcel names; one that came with an earlier parcel is there."""
+        path = self._store / Path(name).name
+        async with self._turn:
+            if path.exists():
+                path.touch()
+                return path
+            make_private(self._store)
+            prune(self._store)
+            part = path.with_suffix(".part")
+            with create(part, 0o600) as file:
+                while data := b64decode((await self._ask("piece", Wanted(token, name, file.tell()), Piece)).data):
+                    file.write(data)
+            part.replace(path)
+        return path
+
+    def _unpack(self, token: str, parcel: Parcel, tar: Path | None) -> Carried:
         for name, (mode, text) in parcel.files.items():
             data = text.replace(HOME_MARK, str(self._root)) if name.endswith(f"/{DOCUMENT}") else text
             _put(self._below(name), data.encode("utf-8", errors="surrogateescape"), mode)
         folder = self._below(parcel.folder)
-        (folder / WORK).mkdir(mode=0o700, exist_ok=True)
-        made = self._all.get(token) or Carried(folder, token, {})
+        if tar is None:
+            (folder / WORK).mkdir(mode=0o700, exist_ok=True)
+        elif not (folder / WORK).exists():
+            unpack(tar, folder / WORK)
+        made = self._all.get(token) or Carried(folder, token, {}, str(tar or ""))
         made.keep()
         return made
 
@@ -290,7 +315,9 @@ class Carrier:
     async def _mirror(self, one: Carried) -> None:
         """Push what an allocation wrote since the last look; of one that has ended, all of it."""
         lives = one.lives
-        while (found := await asyncio.to_thread(one.next)) is not None:
+        if not lives:
+            await asyncio.to_thread(one.collect)
+        while (found := await asyncio.to_thread(one.next, lives=lives)) is not None:
             body, changed = found
             kept = await self._ask("mirror", body, Kept)
             if kept.foreign:

@@ -11,33 +11,37 @@ import json
 import logging
 import os
 import secrets
+import time
 from base64 import b64encode
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from remuda.backends.base import is_token
+from remuda.backends.base import is_token, read_token
 from remuda.backends.left import Left
 from remuda.backends.registry import install_node_program
 from remuda.backends.rundir import travels
-from remuda.base.disk.files import write_atomic, write_new
+from remuda.base.disk.files import write_atomic
 from remuda.base.errors import Rejected, Unavailable
+from remuda.fleet.carried.folder import pack
 from remuda.node.child.launch import SecretMissing, read_secret
-from remuda.node.claim import CLAIM
 from remuda.node.records import REPORT
 from remuda.wire.carrying import (
     DOCUMENT,
     HOME_MARK,
     KEEPS,
     MOST_FILE,
+    PIECE_BYTES,
     Errand,
     Kept,
     Parcel,
-    Program,
+    Piece,
     Push,
+    Wanted,
     is_grown,
     is_inside,
 )
+from remuda.wire.exit import CANNOT_START, ExitRecord
 from remuda.wire.fleet import to_json, told
 from remuda.wire.process import ProcessId
 from remuda.wire.report import Report
@@ -49,7 +53,7 @@ if TYPE_CHECKING:
     from remuda.base.disk.paths import StatePaths
 
 _LOG = logging.getLogger("remuda.host.fleet")
-VERBS: Final = ("fetch", "program", "mirror")
+VERBS: Final = ("fetch", "piece", "mirror")
 MOST: Final = 8 << 20
 """Bytes of the files that go to a node for one allocation."""
 
@@ -64,7 +68,7 @@ class Carrying:
 
     def __init__(self, paths: StatePaths, take: Callable[[Report], None]) -> None:
         self._paths, self._take = paths, take
-        self._left = Left(paths.workloads)
+        self._left, self._store = Left(paths.workloads), paths.fleet / "folders"
 
     def proof(self) -> list[str]:
         """A file, and what is in it: who sees that at the same path shares this state directory."""
@@ -87,8 +91,8 @@ class Carrying:
         """What a node is answered to one of `VERBS`; errors as of the method of that name."""
         if verb == "fetch":
             return to_json(await asyncio.to_thread(self.fetch, node, told(Errand, body), ask))
-        if verb == "program":
-            return to_json(await asyncio.to_thread(self.program))
+        if verb == "piece":
+            return to_json(await asyncio.to_thread(self.piece, node, told(Wanted, body)))
         kept, reports = await asyncio.to_thread(self.mirror, node, body)
         for report in reports:
             self._take(report)
@@ -111,35 +115,36 @@ class Carrying:
         _check_runs(node, errand, ask)
         folder = Path(self._left.folder(errand.token))
         try:
-            self._claim(folder, node, errand)
-            return self._parcel(folder)
-        except SecretMissing as error:
-            raise Rejected(str(error)) from error
+            self._claim(node, errand)
+            parcel = self._parcel(folder, errand.token)
+            kept = {"node": node, "job": errand.job, "tar": parcel.tar, "program": parcel.program}
+            write_atomic(folder / KEEPS, json.dumps(kept) + "\n", mode=0o600)
+            return parcel
         except (OSError, ValueError) as error:
             raise Unavailable(f"the files of {errand.token} cannot be read or written: {error}") from error
 
-    def _claim(self, folder: Path, node: str, errand: Errand) -> None:
+    def _claim(self, node: str, errand: Errand) -> None:
         """Let this job be the allocation's, unless another is, or it was cancelled before it ran."""
-        mine = {"node": node, "job": errand.job}
-        if not _is_its(folder, mine):
-            draft = folder / f".{CLAIM}.{node}"
-            draft.unlink(missing_ok=True)
-            write_new(draft, ProcessId(pid=1, start=f"job {errand.job}", boot="", node=node).to_json() + "\n")
-            try:
-                os.link(draft, folder / CLAIM)
-            except FileExistsError:
-                claim = self._left.claim(errand.token)
-                if claim is None or (claim.start, claim.node) != (f"job {errand.job}", node):
-                    raise Rejected(f"{errand.token} is claimed already, or was cancelled before it ran") from None
-            finally:
-                draft.unlink(missing_ok=True)
-        write_atomic(folder / KEEPS, json.dumps(mine) + "\n", mode=0o600)
+        kept = self._left.carried(errand.token)
+        mine = ProcessId(pid=1, start=f"job {errand.job}", boot="", node=node)
+        has_it = (kept.get("node"), kept.get("job")) == (node, errand.job)
+        if not has_it and self._left.take(errand.token, mine) != mine:
+            raise Rejected(f"{errand.token} is claimed already, or was cancelled before it ran")
 
-    def _parcel(self, folder: Path) -> Parcel:
+    def _parcel(self, folder: Path, token: str) -> Parcel:
+        """What goes to the node; where it cannot, that is the allocation's last word."""
+        try:
+            return self._packed(folder)
+        except (SecretMissing, Rejected, PermissionError) as error:
+            record = ExitRecord(token, read_token(token).attempt, CANNOT_START, time.time(), reason=str(error))
+            write_atomic(folder / "exit.json", record.to_json(), mode=0o600)
+            raise Rejected(str(error)) from error
+
+    def _packed(self, folder: Path) -> Parcel:
         root, total = self._paths.workloads, 0
-        document, hidden, paths = travels((folder / DOCUMENT).read_text(encoding="utf-8"), root)
+        goes = travels((folder / DOCUMENT).read_text(encoding="utf-8"), root)
         files: dict[str, list[Any]] = {}
-        for path in map(Path, paths):
+        for path in map(Path, goes.paths):
             if path.is_file():
                 total += path.stat().st_size
                 if total > MOST:
@@ -147,23 +152,33 @@ class Carrying:
                 text = path.read_text(encoding="utf-8", errors="surrogateescape")
                 files[str(path.relative_to(root))] = [path.stat().st_mode & 0o700, text]
         name = str(folder.relative_to(root))
-        for key, source in hidden.items():
+        for key, source in goes.secrets.items():
             files[f"{name}/{key}"] = [0o600, read_secret(key.partition(".")[2], source, os.environ)]
-        text = json.dumps(document, ensure_ascii=False).replace(f"{root}/", f"{HOME_MARK}/")
+        text = json.dumps(goes.document, ensure_ascii=False).replace(f"{root}/", f"{HOME_MARK}/")
         files[f"{name}/{DOCUMENT}"] = [0o600, text.replace(f'"{root}"', f'"{HOME_MARK}"')]
-        return Parcel(name, files, install_node_program(self._paths).name)
+        tar = pack(Path(goes.folder), self._store, self._paths.root).name if goes.folder else ""
+        return Parcel(name, files, install_node_program(self._paths).name, tar)
 
-    def program(self) -> Program:
-        """The node program.
+    def _kept(self, token: str) -> dict[str, Any]:
+        return self._left.carried(token) if is_token(token) else {}
+
+    def piece(self, node: str, wanted: Wanted) -> Piece:
+        """More of a file that a node's parcel names.
 
         Raises:
+            Rejected: it has none of that name.
             Unavailable: it cannot be read now.
         """
+        kept = self._kept(wanted.token)
+        if kept.get("node") != node or not wanted.name or wanted.name not in (kept["program"], kept["tar"]):
+            raise Rejected(f"no file {wanted.name[:80]!r} goes to {node} with {wanted.token[:80]!r}")
+        folder = self._store if wanted.name == kept["tar"] else self._paths.node
         try:
-            path = install_node_program(self._paths)
-            return Program(path.name, b64encode(path.read_bytes()).decode())
+            with (folder / wanted.name).open("rb") as file:
+                file.seek(min(max(0, wanted.at), 1 << 40))
+                return Piece(b64encode(file.read(PIECE_BYTES)).decode())
         except OSError as error:
-            raise Unavailable(f"the node program cannot be read: {error}") from error
+            raise Unavailable(f"{wanted.name} cannot be read: {error}") from error
 
     def mirror(self, node: str, body: bytes) -> tuple[Kept, list[Report]]:
         """Write what an allocation has written on its node; its reports are returned, too.
@@ -175,10 +190,10 @@ class Carrying:
         """
         line, _, data = body.partition(b"\n")
         push = told(Push, line)
-        folder = Path(self._left.folder(push.token)) if is_token(push.token) else Path("/nowhere")
-        kept = _kept(folder)
+        kept = self._kept(push.token)
         if kept.get("node") != node:
             return Kept(foreign=True), []
+        folder = Path(self._left.folder(push.token))
         sizes: dict[str, int] = {}
         reports: list[Report] = []
         try:
@@ -251,15 +266,3 @@ def _size(path: Path) -> int:
     with suppress(OSError):
         return path.lstat().st_size
     return 0
-
-
-def _kept(folder: Path) -> dict[str, Any]:
-    with suppress(OSError, ValueError):
-        found: dict[str, Any] = json.loads((folder / KEEPS).read_text(encoding="utf-8"))
-        return found
-    return {}
-
-
-def _is_its(folder: Path, mine: dict[str, str]) -> bool:
-    kept = _kept(folder)
-    return all(kept.get(name) == value for name, value in mine.items())

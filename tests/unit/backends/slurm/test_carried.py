@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from tests.unit.backends.slurm.test_observing import LINE
 from tests.unit.backends.slurm.test_render import request
 
 from remuda.backends.base import Life
-from remuda.backends.slurm.carried import OWED_S, CarriedNodes, render
+from remuda.backends.slurm.carried import OWED_S, is_silent, owed, render
 from remuda.backends.slurm.render import SlurmSite
 from remuda.base.errors import InputError
 from remuda.plan.model import Resources
@@ -35,7 +34,7 @@ def test_the_job_has_no_content_and_no_path_of_the_head() -> None:
         'exec "${SLURM_CONF%/*}/remuda-carried"\n'
     )
     child = json.loads(made.files[f"{FOLDER}/child.json"])
-    assert (child["cwd"], child["host_file"], child["fence_file"], child["guard"]) == (f"{FOLDER}/work", "", "", None)
+    assert (child["host_file"], child["fence_file"], child["guard"]) == ("", "", None)
     assert child["env"] == {"A": "secret words", "B": "others"}
 
 
@@ -82,25 +81,20 @@ def test_whether_allocations_are_carried_is_asked_of_a_file(tmp_path: Path) -> N
     ],
 )
 def test_an_end_counts_when_its_node_has_told_all_of_it(
-    tmp_path: Path, kept: dict[str, object] | None, state: str, late_s: float, is_owed: bool
+    kept: dict[str, object] | None, state: str, late_s: float, is_owed: bool
 ) -> None:
-    if kept is not None:
-        (tmp_path / "carried.json").write_text(json.dumps(kept))
     line = replace(LINE, state=state, ends_at=1000.0)
-    seen = CarriedNodes(tmp_path / "workloads").owed(str(tmp_path), line, 1000.0 + late_s)
+    seen = owed(kept or {}, line, 1000.0 + late_s)
     assert (seen is not None) == is_owed
     if seen is not None:
         assert (seen.life, seen.unread) == (Life.RUNNING, True)
 
 
 def test_a_node_that_was_not_heard_for_ten_seconds_is_silent(tmp_path: Path) -> None:
-    nodes = CarriedNodes(tmp_path / "workloads")
-    assert not nodes.is_silent(str(tmp_path))  # it is not carried
-    (tmp_path / "carried.json").write_text('{"node": "box"}')
-    assert nodes.is_silent(str(tmp_path))
-    heard = tmp_path / "fleet" / "heard" / "box"
-    heard.parent.mkdir(parents=True)
+    heard, kept = tmp_path / "box", {"node": "box"}
+    assert not is_silent({}, tmp_path, 1000.0)  # it is not carried
+    assert is_silent(kept, tmp_path, 1000.0)
     heard.touch()
-    assert not nodes.is_silent(str(tmp_path))
-    os.utime(heard, (time.time() - 11, time.time() - 11))
-    assert nodes.is_silent(str(tmp_path))
+    os.utime(heard, (990.0, 990.0))
+    assert not is_silent(kept, tmp_path, 1000.0)
+    assert is_silent(kept, tmp_path, 1001.0)

@@ -116,7 +116,10 @@ def settle_in() -> None:
         _mount("--rbind", path, room / path.name)
     _mount("-t", "tmpfs", "tmpfs", "/dev/shm")
     _mount("--rbind", room, _TMP)
-    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    for words in ("link set lo up", "link add outside type bridge", "addr add 192.0.2.1/24 dev outside",
+                  "link set outside up"):  # fmt: skip
+        # Slurm's daemons start only where there is an address beside loopback.
+        subprocess.run(["ip", *words.split()], check=True)
 
 
 def _mount(*words: str | Path) -> None:

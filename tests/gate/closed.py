@@ -116,10 +116,9 @@ def settle_in() -> None:
         _mount("--rbind", path, room / path.name)
     _mount("-t", "tmpfs", "tmpfs", "/dev/shm")
     _mount("--rbind", room, _TMP)
-    for words in ("link set lo up", "link add outside type bridge", "addr add 192.0.2.1/24 dev outside",
-                  "link set outside up"):  # fmt: skip
-        # Slurm's daemons start only where there is an address beside loopback.
-        subprocess.run(["ip", *words.split()], check=True)
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    # Slurm's daemons start only where there is an address beside 127.0.0.1.
+    subprocess.run(["ip", "addr", "add", "198.51.100.1/32", "dev", "lo"], check=True)
 
 
 def _mount(*words: str | Path) -> None:

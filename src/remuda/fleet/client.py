@@ -89,7 +89,8 @@ class NodeClient:
         """
         taken = "a client of this fleet runs on this machine already"
         lock = Lock(self.folder / membership.LOCK, taken, "remuda client status")
-        carrying = asyncio.create_task(Carrier(self.folder, self._ask, self._tell).run(), name="carrying")
+        carrier = Carrier(self.folder, self._ask, self._tell, lambda: towards(self.it.host))
+        carrying = asyncio.create_task(carrier.run(), name="carrying")
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         try:

@@ -74,7 +74,7 @@ class NodeClient:
         """What it offers; None until the driver was asked."""
         self._answering, self._looked = "", time.monotonic()
         """GPUs that answered last, and when they were asked; empty: all of them."""
-        self._carrier = Carrier(self.folder, self._ask, self._tell)
+        self._carrier = Carrier(self.folder, self._ask, self._tell, lambda: towards(self.it.host))
         self._stop = asyncio.Event()
         self._failures = 0
         self._silent_since: float | None = None

@@ -130,6 +130,8 @@ class Looked:
 
     def sees(self, path: Path) -> bool:
         """Whether nodes surely see the same at `path`: it would be on the file system of the state directory."""
+        if self.paths.fleet_carried.exists():
+            return False
         parent = next((parent for parent in path.parents if parent.exists()), None)
         try:
             return parent is not None and parent.stat().st_dev == self.paths.root.stat().st_dev

@@ -365,6 +365,8 @@ class Front(Frozen):
     """Frontend of a deployment, as the document names it."""
     discovery: str = ""
     """Folder by which the parts of a deployment find each other; empty: another way."""
+    is_here: bool = False
+    """Router and drivers are processes of the host's machine, which its servers are not."""
 
 
 class Seat(Frozen):
@@ -442,7 +444,7 @@ class Workload(Frozen):
     @property
     def facts(self) -> dict[str, str]:
         """The labels, and of the front and the folder what is known, for views."""
-        front = self.front.model_dump(exclude_defaults=True) if self.front is not None else {}
+        front = self.front.model_dump(exclude_defaults=True, exclude={"is_here"}) if self.front else {}
         router = {"router": self.front.router} if self.front is not None else {}
         return {**self.labels, **front, **router, **({"directory": self.folder} if self.folder else {})}
 
@@ -474,9 +476,7 @@ class Workload(Frozen):
     @property
     def is_asked_here(self) -> bool:
         """Whether what asks its servers, router and drivers, is on the host's machine, wherever they are."""
-        router = self.endpoint.router if self.endpoint is not None else ""
-        has_router = any(is_here(group.backend) for group in self.groups if group.name == router)
-        return self.is_here or in_images(self.backend) or has_router
+        return self.is_here or in_images(self.backend) or (self.front is not None and self.front.is_here)
 
     def group(self, name: str) -> Group:
         """The group of that name.

@@ -153,7 +153,9 @@ def plan_swarm(spec: SwarmSpec, context: Context, *, name: str, spec_file: str =
         endpoint=front.endpoint,
         run_dir=run_dir,
         spec_file=spec_file,
-        front=Front(router=spec.router.type, engine=spec.engine, model=spec.model),
+        front=Front(
+            router=spec.router.type, engine=spec.engine, model=spec.model, is_here=fronts_here(spec.backend.type)
+        ),
     )
 
 

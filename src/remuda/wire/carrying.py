@@ -12,6 +12,10 @@ from typing import Any, Final
 
 HOME_MARK: Final = "__REMUDA_CARRIED__"
 """In a document, in place of the directory that all run directories lie in."""
+ADDRESS_MARK: Final = "__REMUDA_ADDRESS__"
+"""There, in place of the node's address in the fleet's network."""
+PYTHON_MARK: Final = "__REMUDA_PYTHON__"
+"""There, in place of the interpreter that the node's client runs with, for servers that the head's own would start."""
 MOST_BYTES: Final = 4 << 20
 """Of a push."""
 PIECE_BYTES: Final = 1 << 20

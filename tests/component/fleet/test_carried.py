@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.component.fleet.homes import Fleet
+from tests.component.fleet.homes import ADDRESS, Fleet
 from tests.conftest import COLD, Home, until
 
 from remuda.fleet import membership
 from remuda.fleet.processes import Daemons
+from remuda.serving.tiny import make_tiny_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,6 +135,25 @@ def test_killed_in_between_there_is_one_copy_and_no_line_is_lost(fleet: Fleet, f
     assert over(fleet) == [(1, 7)]
     assert is_counted(logs(fleet))
     assert logs(fleet).endswith("last line\n")
+
+
+@pytest.mark.real
+def test_a_swarm_on_a_node_that_shares_nothing(fleet: Fleet, tmp_path: Path) -> None:
+    head = fleet.head
+    own = {"model": str(make_tiny_model(tmp_path / "tiny.gguf")), "engine": "llamacpp", "command": None}
+    place = {"backend": "fleet", "gpus_per_replica": 0, "cpus_per_task": 1, "replicas": 1}
+    file = head.swarm("herd", **own, **place, args="--ctx-size 512 --threads 1", watchdog={"http_path": None})
+    head.run("up", "-c", str(file))
+    task = head.task("herd", "replica/0")
+    assert (task["node"], task["url"].rpartition(":")[0]) == ("box", f"http://{ADDRESS}")
+    assert kept(fleet), "it is carried"
+    assert head.view("herd")["endpoint"] == head.task("herd", "router/0")["url"]
+    (head.root / "in.jsonl").write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
+    head.run("job", "submit", "completion", "--name", "herd", "--input", "in.jsonl", "--output", "out.jsonl")
+    assert [json.loads(line)["error"] for line in (head.root / "out.jsonl").read_text().splitlines()] == [None, None]
+    assert head.run("logs", "herd", "--replica", "0").stdout
+    head.run("down", "herd")
+    until(lambda: not kept(fleet), "the node has forgotten it", 30)
 
 
 def test_a_client_that_is_gone_says_nothing_about_its_runs(fleet: Fleet, flag: Path) -> None:

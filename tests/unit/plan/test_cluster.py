@@ -109,7 +109,7 @@ def test_in_a_fleet_a_replica_without_a_router_has_a_relay_before_it() -> None:
     workload = plan_swarm(derive(SwarmSpec.model_validate(document), Context()).spec, Context(), name="herd")
     assert {group.name: group.backend for group in workload.groups} == {"replica": "", "relay": "local"}
     assert workload.endpoint is not None
-    assert (workload.endpoint.relay, workload.endpoint.host, workload.is_asked_here) == ("relay", "0.0.0.0", False)
+    assert (workload.endpoint.relay, workload.endpoint.host, workload.is_asked_here) == ("relay", "0.0.0.0", True)
 
 
 def test_the_routers_job_may_leave_the_partition_of_gpus() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from remuda.backends.slurm.observing import first_node
 from remuda.backends.slurm.render import SCRIPT, SlurmSite, argv_alone, child_of, place_of
 from remuda.backends.slurm.script import SLURMS_ENVIRONMENT
 from remuda.base.errors import InputError
-from remuda.wire.carrying import DOCUMENT, SILENT_S
+from remuda.wire.carrying import ADDRESS_MARK, DOCUMENT, PYTHON_MARK, SILENT_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,12 +41,16 @@ def render(request: Request, site: SlurmSite) -> Rendered:
     folder = allocation_dir(site.workloads, request.token)
     child, _ = child_of(request, place, site, folder)
     child = replace(child, fence_file="", previous_dir="", guard=None, host_file="", port_locks_own="")
+    if request.group.listen is not None:
+        argv = [PYTHON_MARK if word == sys.executable else word for word in child.argv]
+        every_s = child.beat_s or child.report_every_s  # there is no line: files alone say that it lives
+        child = replace(child, advertise_host=ADDRESS_MARK, argv=argv, report_every_s=every_s)
     script = folder / SCRIPT
     directives = [f"#SBATCH {option}" for option in place.directives]
     lines = ["#!/bin/sh", *directives, f"export REMUDA_TOKEN={request.token}", SLURMS_ENVIRONMENT, _CALL]
-    argv = tuple(_without_paths(word) for word in argv_alone(request, place, folder, script))
+    call = tuple(_without_paths(word) for word in argv_alone(request, place, folder, script))
     return Rendered(
-        request.token, argv, {str(folder / DOCUMENT): child.to_json(), str(script): "\n".join(lines) + "\n"}
+        request.token, call, {str(folder / DOCUMENT): child.to_json(), str(script): "\n".join(lines) + "\n"}
     )
 
 
@@ -64,6 +69,9 @@ def _check(request: Request, place: SlurmPlace) -> None:
     if group.resources.nodes > 1 or group.spread is not None or request.workload.pack is not None:
         raise InputError("what spans several nodes needs a directory that they share, and the nodes of this fleet have "
                          "files of their own", where="nodes", hint=_HINT)  # fmt: skip
+    if "DYN_FILE_KV" in group.command.env:
+        raise InputError("parts of Dynamo would find each other by files, and the nodes of this fleet have files of "
+                         "their own", where="dynamo.discovery", hint=f"set it to `etcd`, or {_HINT}")  # fmt: skip
     said = {"output": place.output or place.error, "modules": place.modules, "preamble": place.preamble,
             "requeue": place.requeue, "log_directory": place.log_directory, "image": group.command.image}  # fmt: skip
     for name, value in said.items():

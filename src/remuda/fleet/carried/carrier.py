@@ -25,10 +25,12 @@ from remuda.base.errors import NotFound, RemudaError, Unavailable
 from remuda.fleet.carried.folder import clear, collect, prune, unpack
 from remuda.fleet.link import Stranger
 from remuda.wire.carrying import (
+    ADDRESS_MARK,
     DOCUMENT,
     HOME_MARK,
     MOST_FILE,
     PIECE_BYTES,
+    PYTHON_MARK,
     RESULTS,
     WORK,
     Errand,
@@ -182,13 +184,14 @@ class Carrier:
         folder: what this machine keeps as a node.
         ask: asks its head.
         tell: is told what goes wrong, in sentences.
+        address: says where others in the fleet reach this machine.
     """
 
-    def __init__(self, folder: Path, ask: Ask, tell: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, ask: Ask, tell: Callable[[str], None], address: Callable[[], str]) -> None:
         self._home = folder / "slurm"
         self._root, self._store = folder / "carried", folder / "fetched"
         self._turn = asyncio.Lock()
-        self._ask, self._tell = ask, tell
+        self._ask, self._tell, self._address = ask, tell, address
         self._all: dict[str, Carried] = {}
         self._said = ""
 
@@ -289,7 +292,7 @@ class Carrier:
 
     def _unpack(self, token: str, parcel: Parcel, tar: Path | None) -> Carried:
         for name, (mode, text) in parcel.files.items():
-            data = text.replace(HOME_MARK, str(self._root)) if name.endswith(f"/{DOCUMENT}") else text
+            data = self._filled(text) if name.endswith(f"/{DOCUMENT}") else text
             _put(self._below(name), data.encode("utf-8", errors="surrogateescape"), mode)
         folder = self._below(parcel.folder)
         if tar is None:
@@ -299,6 +302,12 @@ class Carrier:
         made = self._all.get(token) or Carried(folder, token, {}, str(tar or ""))
         made.keep()
         return made
+
+    def _filled(self, document: str) -> str:
+        """A document with what is so on this machine."""
+        for mark, own in ((HOME_MARK, str(self._root)), (ADDRESS_MARK, self._address()), (PYTHON_MARK, sys.executable)):
+            document = document.replace(mark, own)
+        return document
 
     def _below(self, name: str) -> Path:
         """A path of the head's, here.

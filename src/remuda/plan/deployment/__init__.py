@@ -153,7 +153,7 @@ def plan_deployment(
         front=Front(
             router=router,
             engine=spec.engine_of(next(iter(spec.by_name()))).type, model=spec.model.path, frontend=spec.frontend.type,
-            discovery=discovery if dynamo else "",
+            discovery=discovery if dynamo else "", is_here=fronts_here(spec.backend.type),
         ),
         files={f"{discovery}/": ""} if dynamo else {},
     )  # fmt: skip

@@ -81,7 +81,7 @@ def bench_group(workload: Workload, spec: DeploymentSpec, *, python: str, home: 
         # On a cluster it is a job beside the frontend's, and as large; where that is on this machine, so is it.
         resources=front.resources if front else Resources(),
         pools=front.pools if front else (),
-        backend=front.backend if front else "",
+        backend="local" if workload.is_asked_here and not workload.is_here else "",
         watch=None if workload.is_asked_here else WATCH,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,9 @@ from remuda.backends.base import Life
 from remuda.backends.slurm.carried import OWED_S, is_silent, owed, render
 from remuda.backends.slurm.render import SlurmSite
 from remuda.base.errors import InputError
-from remuda.plan.model import Resources
+from remuda.fleet.carried.carrier import Carrier
+from remuda.plan.model import Listen, Resources
+from remuda.wire.carrying import ADDRESS_MARK, PYTHON_MARK
 
 SITE = SlurmSite(Path("/home/me/.remuda/workloads"), Path("/home/me/node.pyz"), Path("/home/me/host.json"))
 FOLDER = "/home/me/.remuda/workloads/w/script-0/attempt-1-abc"
@@ -36,6 +39,27 @@ def test_the_job_has_no_content_and_no_path_of_the_head() -> None:
     child = json.loads(made.files[f"{FOLDER}/child.json"])
     assert (child["host_file"], child["fence_file"], child["guard"]) == ("", "", None)
     assert child["env"] == {"A": "secret words", "B": "others"}
+
+
+def test_a_server_is_told_its_own_machines_address_and_interpreter() -> None:
+    asked = request(listen=Listen(public=True))
+    command = asked.group.command.model_copy(update={"argv": (sys.executable, "-m", "engine")})
+    group = asked.group.model_copy(update={"command": command, "silence_s": 60.0})
+    child = json.loads(render(replace(asked, group=group), SITE).files[f"{FOLDER}/child.json"])
+    assert (child["argv"], child["advertise_host"]) == ([PYTHON_MARK, "-m", "engine"], ADDRESS_MARK)
+    assert child["report_every_s"] == child["beat_s"] == 2.0, "its silence is counted, and only its files speak"
+    carrier = Carrier(Path("/node"), None, print, lambda: "10.0.0.7")  # type: ignore[arg-type]
+    filled = json.loads(carrier._filled(json.dumps(child)))
+    assert (filled["argv"], filled["advertise_host"]) == ([sys.executable, "-m", "engine"], "10.0.0.7")
+
+
+def test_parts_that_find_each_other_by_files_are_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        render(request(env={"DYN_FILE_KV": "/x"}), SITE)
+    assert caught.value.message == (
+        "dynamo.discovery: parts of Dynamo would find each other by files, and the nodes of this fleet have files of "
+        "their own"
+    )
 
 
 def test_tasks_of_a_group_are_jobs_of_their_own() -> None:

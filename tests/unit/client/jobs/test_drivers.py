@@ -16,7 +16,7 @@ from remuda.base import waiting
 from remuda.base.errors import NotFound, RemudaError
 from remuda.client.jobs import drivers
 from remuda.client.jobs.drivers import address_in, place_of
-from remuda.plan.model import Endpoint
+from remuda.plan.model import Front
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,10 +27,8 @@ class Host:
     """Knows one swarm."""
 
     def __init__(self, backend: str, router: str = "") -> None:
-        workload = swarm()
-        groups = [one.model_copy(update={"backend": router if one.role.routes else ""}) for one in workload.groups]
-        changed = {"backend": backend, "groups": tuple(groups), "endpoint": Endpoint(router="router")}
-        self.plan = json.loads(workload.model_copy(update=changed).model_dump_json())
+        changed = {"backend": backend, "front": Front(is_here=bool(router))}
+        self.plan = json.loads(swarm().model_copy(update=changed).model_dump_json())
         self.asked: list[str] = []
 
     def get(self, path: str) -> Any:

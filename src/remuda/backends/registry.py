@@ -6,10 +6,8 @@ import json
 import os
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from remuda.backends.kubernetes.backend import KubernetesBackend
-from remuda.backends.kubernetes.render import KubernetesSite
 from remuda.backends.local.backend import LocalBackend
 from remuda.backends.local.render import LocalSite
 from remuda.backends.slurm.backend import SlurmBackend
@@ -25,7 +23,7 @@ SLURM_POLL_S, SLURM_HURRY_S = 15.0, 5.0
 KUBERNETES_POLL_S = 5.0
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from remuda.backends.base import Backend
@@ -60,11 +58,7 @@ def backends(paths: StatePaths, clock: Clock | None = None) -> Mapping[str, Back
     Raises:
         InputError: a setting of one cannot be read.
     """
-    return {
-        "local": LocalBackend(local_site(paths)),
-        "slurm": slurm_backend(paths, clock),
-        "kubernetes": kubernetes_backend(paths),
-    }
+    return {name: make(paths, clock) for name, make in BACKENDS.items()}
 
 
 def environment(paths: StatePaths) -> Mapping[str, str]:
@@ -93,12 +87,11 @@ def slurm_backend(paths: StatePaths, clock: Clock | None = None) -> SlurmBackend
     return SlurmBackend(site, client, poll_s=poll_s, hurry_s=hurry_s, clock=clock)
 
 
-def kubernetes_backend(paths: StatePaths) -> KubernetesBackend:
-    """The clusters that this user's kubeconfig knows; nothing is asked of them yet.
+def _kubernetes(paths: StatePaths, _: Clock | None) -> Backend:
+    """The clusters that this user's kubeconfig knows. Its HTTP client is slow to load, and few commands need it."""
+    from remuda.backends.kubernetes.backend import KubernetesBackend
+    from remuda.backends.kubernetes.render import KubernetesSite
 
-    Raises:
-        InputError: `REMUDA_KUBERNETES_POLL_S` is no duration.
-    """
     user = f"{os.getuid()}@{os.uname().nodename}"
     site = KubernetesSite(workloads=paths.workloads, host_file=paths.host_file, program=deflated, user=user)
     return KubernetesBackend(site, poll_s=_poll_s("KUBERNETES_POLL_S", KUBERNETES_POLL_S))
@@ -113,3 +106,9 @@ def _poll_s(name: str, usual_s: float) -> float:
     said, origin = setting_with_origin(name)
     with located(origin):
         return max(0.2, parse_duration(said)) if said else usual_s
+
+
+BACKENDS: Final[Mapping[str, Callable[[StatePaths, Clock | None], Backend]]] = {
+    "local": lambda paths, _: LocalBackend(local_site(paths)), "slurm": slurm_backend, "kubernetes": _kubernetes,
+}  # fmt: skip
+"""What makes each, by its type."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from remuda.backends.base import Cluster, Node
     from remuda.look.facts import Looked
+    from remuda.plan.compile import Plan
     from remuda.specs.deployment import DeploymentSpec
     from remuda.specs.reading import document
 
@@ -134,8 +135,10 @@ def _mounted(spec: DeploymentSpec) -> list[Finding]:
     return found
 
 
-def machine(spec: DeploymentSpec, facts: Looked) -> list[Finding]:
+def machine(plan: Plan, facts: Looked) -> list[Finding]:
     """What engines, this machine or the cluster tell when they are asked."""
+    assert plan.draft is not None
+    spec: DeploymentSpec = plan.draft.spec
     found = [*_engines(spec, facts), *_patterns(spec)]
     if isinstance(spec.backend, SlurmDeployment):
         try:

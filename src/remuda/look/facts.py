@@ -6,13 +6,12 @@ import asyncio
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from remuda.backends.registry import backends, environment
+from remuda.backends.registry import BACKENDS, environment
 from remuda.backends.slurm.commands import own_options
-from remuda.base.errors import BackendUnreachable, RemudaError
+from remuda.base.errors import BackendUnreachable, InputError, RemudaError
 from remuda.look import caller
 from remuda.plan.placing.pools import find_pools
 from remuda.specs.reading.load import read_defaults, read_settings
@@ -54,6 +53,7 @@ class Looked:
     _options: Mapping[str, Takes] | None = None
     _pools: dict[str, Found] = field(default_factory=dict)
     _program: str | None = None
+    _backends: dict[str, Backend] = field(default_factory=dict)
     _stamps: dict[tuple[str, str], list[tuple[str, int, int]]] = field(default_factory=dict)
 
     def usual(self) -> tuple[Document | None, Mapping[str, Setting]]:
@@ -73,10 +73,18 @@ class Looked:
             found = self.surroundings[gpus] = caller.context(self.paths, gpus=gpus)
         return found
 
-    @cached_property
-    def backends(self) -> Mapping[str, Backend]:
-        """Every backend; raises `InputError` where a setting of one cannot be read."""
-        return backends(self.paths)
+    def backend(self, name: str) -> Backend:
+        """The backend of a type.
+
+        Raises:
+            InputError: there is none, or a setting of it cannot be read.
+        """
+        if name not in BACKENDS:
+            hint = f"known: {', '.join(sorted(BACKENDS))}"
+            raise InputError(f"there is no backend {name!r} in this version", hint=hint, where="backend")
+        if name not in self._backends:
+            self._backends[name] = BACKENDS[name](self.paths, None)
+        return self._backends[name]
 
     def cluster(self) -> Cluster:
         """What there is to run on.

@@ -29,22 +29,18 @@ def calls(workloads: Sequence[Workload], facts: Looked) -> dict[str, Sequence[Re
     Raises:
         InputError: a backend cannot be asked for it.
     """
-    known = facts.backends
     rendered: dict[str, list[Rendered]] = {}
     for workload in workloads:
         placed = with_devices(workload, {}) if workload.is_here else workload
         for group in placed.groups:
             name = group.backend or placed.backend
-            if name not in known:
-                hint = f"known: {', '.join(sorted(known))}"
-                raise InputError(f"there is no backend {name!r} in this version", hint=hint, where="backend")
             pools = group.pools if group.failover.hedge else group.pools[:1]
             for index in group.slots(group.count)[: group.at_once(group.count)]:
                 key = TaskKey(placed.name, group.name, index)
                 token = make_token(key, 1, placed.uid)
-                item = known[name].render(Request(key, 1, token, placed, group, pools=pools))
+                item = facts.backend(name).render(Request(key, 1, token, placed, group, pools=pools))
                 rendered.setdefault(name, []).append(item)
-    return {name: known[name].as_sent(items) for name, items in rendered.items()}
+    return {name: facts.backend(name).as_sent(items) for name, items in rendered.items()}
 
 
 def shape_of(plan: Plan) -> str:
@@ -88,7 +84,7 @@ def ask_backends(plan: Plan, facts: Looked) -> Iterator[Finding]:
         return iter(())
     for name, some in calls([plan.workload], facts).items():
         try:
-            apart(facts.backends[name].check(some))
+            apart(facts.backend(name).check(some))
         except InputError as error:
             under = next((part for part in _UNDER if hasattr(getattr(plan.spec, part, None), error.where)), "")
             if not under:

@@ -57,7 +57,8 @@ def config_of(workload: Workload, spec: BaseModel, model: str, facts: PlanFacts)
     """
     stamps = {"model": facts.stamp(model)}
     for command in (group.command for group in workload.groups if group.role.serves):
-        program = command.image or facts.program(command.argv[0]) or command.argv[0]
+        name = command.argv[0]
+        program = command.image or ("/" not in name and facts.program(name)) or name
         stamps[program] = facts.stamp(program)
         if not command.image and "-m" in command.argv[:-1]:
             module = command.argv[command.argv.index("-m") + 1].partition(".")[0]

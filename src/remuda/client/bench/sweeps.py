@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     Planned = Mapping[str, Sequence[tuple[Recipe, Plan]]]
     Points = Sequence[Mapping[str, Any]]
+    Measurements = Mapping[str, Sequence[Point]]
 
 KNOWN: Final = "known"
 """State of a point that is not measured any more."""
@@ -94,7 +95,7 @@ def _loads(told: Mapping[str, Any], servers: int, seen: dict[str, BenchPlan]) ->
     return [{"load": label, "address": hashlib.sha256(question.encode()).hexdigest(), SEARCH: [told, servers]}]
 
 
-def measured(point: Mapping[str, Any], there: Mapping[str, Sequence[Point]]) -> tuple[list[Point], str]:
+def measured(point: Mapping[str, Any], there: Measurements) -> tuple[list[Point], str]:
     """The measurements of a point of a sweep, and what a search has found, empty as long as it is not over."""
     if SEARCH not in point:
         return [*there.get(point["address"], ())], ""
@@ -104,9 +105,7 @@ def measured(point: Mapping[str, Any], there: Mapping[str, Sequence[Point]]) -> 
     return asked, search.result(hunt, outcome) if outcome is not None else ""
 
 
-def known(
-    points: list[dict[str, Any]], there: Mapping[str, Sequence[Point]] | None = None
-) -> list[dict[str, Any]]:  # fmt: skip
+def known(points: list[dict[str, Any]], there: Measurements | None = None) -> list[dict[str, Any]]:
     """The same with the names of what was measured and counts, and the state that follows; `there` is all stored."""
     there = benchmarks.by_address(benchmarks.store()) if there is None else there
     for one in points:

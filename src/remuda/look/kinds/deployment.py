@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from remuda.base.disk.paths import is_path
 from remuda.base.errors import InputError
@@ -67,16 +67,15 @@ def plan(
 
 
 def plan_sweep(
-    facts: Looked, targets: Sequence[str], settings: Sequence[str] = (), unset: Sequence[str] = (), name: str = "",
-    backend: str = "", cluster_file: str = "",
-) -> dict[str, list[tuple[Recipe, Plan]]]:  # fmt: skip
+    facts: Looked, targets: Sequence[str], name: str = "", cluster_file: str = "", **said: Any
+) -> dict[str, list[tuple[Recipe, Plan]]]:
     """What `apply --sweep` says, by config: of each only what it is known by, see `compile_serving`."""
     cluster = Path(cluster_file) if cluster_file else None
     found: dict[str, list[tuple[Recipe, Plan]]] = {}
     plans: dict[str, Plan] = {}
     for target in targets:
         refuse_other(target, "deployment")
-        for one in recipes.resolve(target, settings, unset, backend=backend, cluster_file=cluster, sweep=True):
+        for one in recipes.resolve(target, cluster_file=cluster, sweep=True, **said):
             draft, bench = draft_of(one, name), one.loaded.spec.benchmark
             if bench.type not in LOADS:
                 hint = f"known: {', '.join(LOADS)}"
@@ -87,9 +86,8 @@ def plan_sweep(
                 sentence, hint = "measures no load twice", "leave `repeats` of `sweep` out"
                 raise one.loaded.locate(InputError(sentence, hint=hint, where="benchmark.search"))
             served = draft.name + one.loaded.spec.model_dump_json(exclude={"benchmark"})
-            if served not in plans:
-                plans[served] = planning.compiled("deployment", draft, facts, compile_serving)
-            plan = plans[served]
+            plan = plans.get(served) or planning.compiled("deployment", draft, facts, compile_serving)
+            plans[served] = plan
             plan = replace(plan, spec=plan.spec.model_copy(update={"benchmark": bench}), draft=draft)
             found.setdefault(plan.workload.labels[CONFIG], []).append((one, plan))
     return found
@@ -150,12 +148,7 @@ def _extra(plan: Plan, _: Looked) -> Iterator[Finding]:
         yield Finding(("benchmark", "tasks_dir"), f"there is no folder {bench.tasks_dir}")
 
 
-def _machine(plan: Plan, facts: Looked) -> Iterable[Finding]:
-    assert plan.draft is not None
-    return deployment_checks.machine(plan.draft.spec, facts)
-
-
 KIND = WorkKind(
-    compile_deployment, (_interpreter, _programs, _recipe), (_extra, ask_backends), (_machine,),
+    compile_deployment, (_interpreter, _programs, _recipe), (_extra, ask_backends), (deployment_checks.machine,),
     record=deployment_records.files, needs_gpus=lambda spec: spec.backend.is_here,
 )  # fmt: skip

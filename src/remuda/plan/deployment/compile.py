@@ -50,7 +50,9 @@ def compile_deployment(draft: Draft[DeploymentSpec], context: Context, facts: Pl
     """
     spec, site = absolute(draft.spec, context.cwd), _site(draft, context)
     keys = secret_folder(site.run_dir)
-    planned = plan_deployment(spec, _front(spec, keys, site.python), site, _balancer(spec, keys, site.python))
+    several = _settings(spec, keys, spec.frontend.replicas, BALANCER, site.python, policy="round_robin")
+    balancer = router_group("smg", several) if has_balancer(spec) else None
+    planned = plan_deployment(spec, _front(spec, keys, site.python), site, balancer)
     workload = _known(planned.workload, spec, facts)
     workload = with_benchmark(workload, spec, python=site.python, home=site.state, cwd=context.cwd)
     workload = in_one_job(workload, spec)
@@ -141,13 +143,6 @@ def _settings(spec: DeploymentSpec, keys: str, count: int, group: str, python: s
         asked_as(spec), count, group=group, control_key=Secret(file=f"{keys}/{CONTROL_KEY}"), python=python,
         public=not spec.backend.is_here, log_level=spec.log_level, **more,
     )  # fmt: skip
-
-
-def _balancer(spec: DeploymentSpec, keys: str, python: str) -> Group | None:
-    """The group before several frontends; None before one."""
-    if not has_balancer(spec):
-        return None
-    return router_group("smg", _settings(spec, keys, spec.frontend.replicas, BALANCER, python, policy="round_robin"))
 
 
 def _front(spec: DeploymentSpec, keys: str, python: str) -> Group | None:

@@ -69,7 +69,8 @@ def shape_of(spec: DeploymentSpec, name: str, gpus_here: int = 0) -> Shape:
             )  # fmt: skip
     decode = spec.by_name().get("decode")
     is_shared = name == "prefill" and decode is not None and decode.nodes == "colocate"
-    return Shape(gpus, nodes, _idle(name, declared, role.workers * gpus) if gpus and not is_shared else "")
+    idle = declared - role.workers * gpus if gpus and not is_shared else 0
+    return Shape(gpus, nodes, f"roles.{name}: {idle} of {declared} GPUs are unused" if idle > 0 else "")
 
 
 def _declared(spec: DeploymentSpec, name: str, role: DeployedRole) -> int:
@@ -85,7 +86,3 @@ def _declared(spec: DeploymentSpec, name: str, role: DeployedRole) -> int:
             hint="give decode nodes of its own", where=f"roles.{name}.nodes",
         )  # fmt: skip
     return left
-
-
-def _idle(name: str, declared: int, used: int) -> str:
-    return f"roles.{name}: {declared - used} of {declared} GPUs are unused" if used < declared else ""

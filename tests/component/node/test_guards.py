@@ -135,12 +135,20 @@ class Nodes:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(rank.pid, signal.SIGKILL)
             rank.wait()
-        # What the node program and `srun` started has the home of the test, also when its parent was killed.
-        home = f"HOME={self.allocation.home}".encode()
+        until(lambda: not (self._kill_all() or self._kill_all()), "nothing of it is left")
+
+    def _kill_all(self) -> list[int]:
+        """Kill what the node program and `srun` started, also when its parent was killed: it has the test's home.
+
+        One that is in the middle of an exec has no environment, and is seen the next time only.
+        """
+        home, found = f"HOME={self.allocation.home}".encode(), []
         for path in Path("/proc").glob("[0-9]*/environ"):
             with contextlib.suppress(OSError):
                 if home in path.read_bytes().split(b"\0"):
-                    os.kill(int(path.parent.name), signal.SIGKILL)
+                    found.append(int(path.parent.name))
+                    os.kill(found[-1], signal.SIGKILL)
+        return found
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ ANSWERS: Final = "answers.jsonl"
 #: Digits of the id in a directory's name.
 _DIGITS: Final = 16
 _UNFINISHED: Final = ".part-"
+_COMMANDS: Final = ".commands"
 #: No writer is still at a directory that is so old: one takes seconds.
 _LEFT_S: Final = 3600.0
 #: An empty file for each time that a load was begun: to know it no point has to be read.
@@ -101,6 +102,21 @@ class PointStore:
     def folder(self, point: Point) -> Path:
         """Where its files are."""
         return self.root / f"{point.id[:_DIGITS]}-{point.repeat}"
+
+    def has_run(self, address: str) -> bool:
+        """Whether a command of this address has ended with 0."""
+        return (self.root / _COMMANDS / address).exists()
+
+    def ran(self, address: str) -> None:
+        """Note that one has.
+
+        Raises:
+            Unwritable: the disk is full, or the directory cannot be written.
+        """
+        try:
+            write_atomic(make_private(self.root / _COMMANDS, below=self.root.parent) / address, b"", mode=0o600)
+        except OSError as error:
+            raise Unwritable(f"{self.root} cannot be written: {error.strerror or error}") from error
 
     def rows(self, point: Point) -> list[RequestRow]:
         """The requests of a point; none where they were not kept, as of a point that was imported."""

@@ -107,3 +107,29 @@ def test_ctrl_c_leaves_it_and_cancel_ends_it(home: Home) -> None:
     assert (other.returncode, other.stderr) == (
         3, "error: there is no sweep 'other'\n  begin one: remuda apply FILE --sweep\n"
     )  # fmt: skip
+
+
+def test_commands_and_questions_are_points(home: Home) -> None:
+    write(home)
+    document = json.loads((home.root / "grid.yaml").read_text())
+    ran, well = home.root / "ran", home.root / "well"
+    script = f'echo "$SEQS $PWD $A" >> {ran}; echo of > "$SRT_LOG_DIR/log"; test -e {well}'
+    document["benchmark"] = {"type": "custom", "command": ["/bin/sh", "-c", script], "env": {"A": "b"}}
+    (home.root / "grid.yaml").write_text(json.dumps(document))
+    failed = home.run(*WORDS, check=False)
+    assert (failed.returncode, len(ran.read_text().splitlines())) == (1, 2), failed.stderr
+    assert "bench/0: exit code 1" in failed.stderr
+    well.touch()
+    home.run(*WORDS)
+    assert sorted(ran.read_text().splitlines()) == sorted([f"{seqs} {home.root} b" for seqs in (8, 16)] * 2)
+    assert "nothing to measure: all points are known" in home.run(*WORDS).stderr
+    told = json.loads(home.run("sweep", "status", "grid", "--json").stdout)
+    assert [(one["state"], one["load"][:10]) for one in told["points"]] == [("known", "/bin/sh -c")] * 2
+
+    document["benchmark"] = {"type": "lm-eval", "tasks": ["sums"], "limit": 4}
+    (home.root / "grid.yaml").write_text(json.dumps(document))
+    done = home.run(*WORDS, "--set", "sweep.seqs=8")
+    assert done.stdout.splitlines()[1].split() == ["seqs=8", "sums", done.stdout.split()[6], "known"]
+    assert [point["accuracy"]["asked"] for point in json.loads(home.run("bench", "list", "--json").stdout)] == [4]
+    assert "nothing to measure: all points are known" in home.run(*WORDS, "--set", "sweep.seqs=8").stderr
+    home.run("sweep", "report", "grid", "-o", str(home.root / "grid.html"))

@@ -182,7 +182,7 @@ def test_one_that_would_fail_is_told_to_the_host_with_the_reason(folder: Path, m
         (["--sweep", "--set", "benchmark.type=manual"], "--set benchmark.type: manual measures no points"),
         (
             ["--sweep", "--dry-run", "--set", "benchmark.type=manual"],
-            "--set benchmark.type: manual measures no points\n  known: sa-bench, sglang-bench",
+            "  known: sa-bench, sglang-bench, gsm8k, mmlu, gpqa, lm-eval, custom",
         ),
         (
             ["--sweep", "--dry-run", "--set", "sweep.seqs=[]"], "--set sweep.seqs: `sweep.seqs` has no values",
@@ -199,6 +199,10 @@ def test_one_that_would_fail_is_told_to_the_host_with_the_reason(folder: Path, m
         ),
         (["--sweep", "--unset", "benchmark.concurrencies", "--set", SEARCH, "--set", "sweep.repeats=2"],
          "--set benchmark.search: measures no load twice\n  leave `repeats` of `sweep` out"),
+        (["--sweep", "--set", "benchmark.type=gsm8k", "--set", "sweep.repeats=2"],
+         "--set benchmark.type: measures no load twice\n  leave `repeats` of `sweep` out"),
+        (["--sweep", "--set", "benchmark.type=custom", "--set", "benchmark.command=[a]", "--again"],
+         "--again: custom measures no load twice\n  leave --again out"),
         (["--sweep", "--set", "benchmark.search={slo: {ttft: 1}}"],
          "--set benchmark.search: has 'ttft', which is not a percentile"),
         (["--sweep", "--set", "benchmark.search={slo: {ttft_p99: 1}, max: 1.5}"],

@@ -116,6 +116,7 @@ def measure(
     made = _evaluate(spec, found, model)
     errors = [row["error"] for row in model.rows if row["error"]]
     scores, total = _scores(made), len(model.rows)
+    asked["question"] = question(spec, session)
     asked |= {"lm_eval": version("lm-eval"), "versions": {one["task"]: one["version"] for one in scores}}
     accuracy = {
         **asked, "scores": scores, "asked": total, "failed": len(errors),
@@ -130,6 +131,14 @@ def measure(
     if known and not model.asked and known[-1].accuracy == orjson.loads(orjson.dumps(accuracy)):
         return Measured(known[-1], is_stored=True)
     return Measured(kept.write(point, [], _samples(made)))
+
+
+def question(spec: BenchmarkSpec, session: BenchSession) -> str:
+    """The content address of these questions to an endpoint; of one with a config also before anything is asked."""
+    said = spec.model_dump(mode="json", include={"api", *QuestionFields.model_fields}, exclude={"hub_token"})
+    own = sorted(Path(spec.tasks_dir).rglob("*")) if spec.tasks_dir else []
+    stamps = [(str(path), (at := path.stat()).st_size, at.st_mtime_ns) for path in own if path.is_file()]
+    return session.address(Load(isl=0, osl=0), orjson.dumps([said, version("lm-eval"), stamps]).decode())
 
 
 def _evaluate(spec: BenchmarkSpec, found: KnownTasks, model: EndpointModel) -> Mapping[str, Any]:

@@ -105,10 +105,11 @@ def store() -> PointStore:
 
 
 def by_address(kept: PointStore) -> dict[str, list[Point]]:
-    """All stored points: the measurements of each address, the oldest first."""
+    """All stored points: the measurements of each address, the oldest first; of answers also by that of questions."""
     found: dict[str, list[Point]] = {}
     for point in kept.points():
-        found.setdefault(point.id, []).append(point)
+        for address in {point.id, (point.accuracy or {}).get("question", point.id)}:
+            found.setdefault(address, []).append(point)
     return found
 
 

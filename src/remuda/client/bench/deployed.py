@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
+import subprocess
 from collections import Counter, deque
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from remuda.base.disk.files import write_atomic
+from remuda.base.disk.private import make_private
 from remuda.base.errors import InputError, RemudaError, Unwritable
 from remuda.batch.address import ENDPOINT_FILE
 from remuda.client import mirror
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from remuda.bench.load import Load
     from remuda.bench.point import Point
     from remuda.bench.store import PointStore
-    from remuda.client.bench.benchmarks import BenchPlan
+    from remuda.client.bench.benchmarks import BenchPlan, EndpointSource
     from remuda.client.http import HostClient
 
 TASK: Final = f"{BENCH}/0"
@@ -95,7 +98,7 @@ def drive(path: Path) -> int:
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         (folder / VERDICT).unlink(missing_ok=True)
-        return _measure(told, folder) if "load" in told else _become(told, folder)
+        return _measure(told, folder) if "load" in told or TOGETHER in told else _become(told, folder)
     except (RemudaError, OSError) as error:
         known = error if isinstance(error, RemudaError) else Unwritable(f"{folder} cannot be written: {error.strerror}")
         say(f"{known}\n{known.hint}".strip())
@@ -107,14 +110,6 @@ def _measure(told: Mapping[str, Any], folder: Path) -> int:
     from remuda.client.jobs import drivers
 
     asked, is_swept = told.get(TOGETHER, [told]), TOGETHER in told
-    name, key = told["name"] if is_here(told["backend"]) else "", told.get("key_env", "")
-    specs = [BenchmarkSpec.model_validate({**one["load"], "name": name}) for one in asked]
-    spec = specs[0]
-    source = (
-        benchmarks.source_of_swarm(spec, drivers.say)
-        if spec.name
-        else benchmarks.EndpointSource(_address(told), spec.model, key, config=told.get("config", ""))
-    )
     kept = benchmarks.store()
     found: list[Point] = []
     counting: list[Point] = []
@@ -122,7 +117,11 @@ def _measure(told: Mapping[str, Any], folder: Path) -> int:
     allowed = {"allow_suspect": is_swept, "allow_changed": is_swept}
     error: RemudaError | None = None
     try:
-        for spec, one in zip(specs, asked, strict=True):
+        for one in asked:
+            if "load" not in one:
+                codes.append(_run(one, folder, kept))
+                continue
+            spec, source = _source(one)
             plan = scaled(benchmarks.plan_of(spec, [source]), one["requests_each"], one["warmup_each"])
             if SEARCH in one:
                 hunt = search.hunt_of(one, plan)
@@ -139,12 +138,46 @@ def _measure(told: Mapping[str, Any], folder: Path) -> int:
         error = failed
     codes = [error.exit_code] if error else [*codes, job.exit_code(counting, **allowed)]
     code = min((code for code in codes if code), default=0)  # invalid before suspect
-    verdict = verdict_of(found, code, str(error or ""))
+    verdict = verdict_of(found, code, str(error or "") if found or error else f"ended with code {code}")
     write_atomic(folder / VERDICT, json.dumps(verdict, indent=1))
     if error:
         raise error
     drivers.say(verdict["verdict"])  # The last line is what its task is known by.
     return code
+
+
+def _source(told: Mapping[str, Any]) -> tuple[BenchmarkSpec, EndpointSource]:
+    """What is measured, and where.
+
+    Raises:
+        RemudaError: it was taken down, or does not come up.
+    """
+    from remuda.client.bench import benchmarks
+    from remuda.client.jobs import drivers
+
+    name, key = told["name"] if is_here(told["backend"]) else "", told.get("key_env", "")
+    spec = BenchmarkSpec.model_validate({**told["load"], "name": name})
+    if spec.name:
+        return spec, benchmarks.source_of_swarm(spec, drivers.say)
+    return spec, benchmarks.EndpointSource(_address(told), spec.model, key, config=told.get("config", ""))
+
+
+def _run(told: Mapping[str, Any], folder: Path, kept: PointStore) -> int:
+    """Run a command of the user's unless it has ended with 0 before; its exit code."""
+    from remuda.client.jobs import drivers
+
+    if kept.has_run(told["address"]):
+        return 0
+    own = make_private(folder / told["address"][:16], below=folder)
+    argv, env = told["command"], {**os.environ, **srt_variables(told, _address(told), own), **told["env"]}
+    try:
+        code = subprocess.run(argv, env=env, cwd=told["cwd"] or None, check=False).returncode
+    except OSError as error:
+        raise InputError(f"{argv[0]!r} cannot be started: {error.strerror}", where="benchmark.command") from error
+    drivers.say(f"{shlex.join(argv)}: exit code {code}")
+    if code == 0:
+        kept.ran(told["address"])
+    return code if code >= 0 else 128 - code
 
 
 def scaled(plan: BenchPlan, requests_each: int, warmup_each: int) -> BenchPlan:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import InputError, NotFound
 from remuda.base.ids import check_name
+from remuda.base.text import short
 from remuda.bench.judging.compare import PARAMETERS, compare, read_floor
 from remuda.bench.judging.verdict import INVALID
 from remuda.client import reconnect
@@ -20,9 +21,10 @@ from remuda.client.cluster_match import check_cluster
 from remuda.client.jobs.pool import row_of
 from remuda.look import planning
 from remuda.look.kinds.deployment import draft_of
-from remuda.plan.deployment.bench import SEARCH, measuring
+from remuda.plan.deployment.bench import SEARCH, command_address, measuring
 from remuda.plan.deployment.bench import told as told_of
 from remuda.specs.benchmark import MOST_REPEATS
+from remuda.specs.deployment import LOADS
 from remuda.specs.recipe.sweeps import plain
 from remuda.supervise.campaign import DONE, SWEEP
 
@@ -44,7 +46,9 @@ if TYPE_CHECKING:
 
 KNOWN: Final = "known"
 """State of a point that is not measured any more."""
-_RECORDED: Final = ("parameters", "params", "deployment", "repeats", "load", "address", SEARCH)
+COMMAND: Final = "command"
+"""Key of a point that is a command of the user's."""
+_RECORDED: Final = ("parameters", "params", "deployment", "repeats", "load", "address", SEARCH, COMMAND)
 """What the host keeps of a point."""
 
 
@@ -52,7 +56,7 @@ def points_of(planned: Planned, *, again: bool = False) -> list[dict[str, Any]]:
     """Every load of every recipe, and what is known of it: its points that count, as for `bench`.
 
     Raises:
-        InputError: they are to be measured `again`, and one is a search.
+        InputError: they are to be measured `again`, and one is no load; or lm-eval, which is needed, has no such task.
     """
     names, found = _names(planned), list[dict[str, Any]]()
     seen: dict[str, BenchPlan] = {}
@@ -64,9 +68,11 @@ def points_of(planned: Planned, *, again: bool = False) -> list[dict[str, Any]]:
         about |= {"deployment": names[config], "repeats": point.repeats, "max_running": point.max_running}
         told = told_of(plan.workload, plan.spec)
         servers = sum(group.count for group in plan.workload.groups if group.role.serves)
-        mine = known([{**about, **one} for one in _loads(told, servers, seen)], there)
-        if again and SEARCH in told:
-            raise InputError("a search measures no load twice", hint="leave --again out", where="--again")
+        loads = _loads(told, servers, seen) if "load" in told else [_command(plan)]
+        mine = known([{**about, **one} for one in loads], there)
+        if again and (SEARCH in told or told["type"] not in LOADS):
+            what = "a search" if SEARCH in told else told["type"]
+            raise InputError(f"{what} measures no load twice", hint="leave --again out", where="--again")
         if again:
             repeats = min(MOST_REPEATS, point.repeats + max(len(one["points"]) for one in mine))
             mine = known([{**one, "repeats": repeats} for one in mine], there)
@@ -87,12 +93,23 @@ def _loads(told: Mapping[str, Any], servers: int, seen: dict[str, BenchPlan]) ->
     session = plan.sessions[0]
     session.target = replace(session.target, config=told["config"])
     address = session.address
+    if plan.spec.tasks:
+        from remuda.client.bench import accuracy
+
+        accuracy.check(plan.spec)
+        return [{"load": ", ".join(plan.spec.tasks), "address": accuracy.question(plan.spec, session)}]
     if SEARCH not in told:
         return [{"load": load.label, "address": address(load)} for load in plan.loads]
     hunt, said = search.hunt_of(told, plan), told[SEARCH]
     question = f"{address(hunt.at(hunt.bounds.high))} {said}"
     label = f"largest up to {hunt.at(hunt.bounds.high).label}"
     return [{"load": label, "address": hashlib.sha256(question.encode()).hexdigest(), SEARCH: [told, servers]}]
+
+
+def _command(plan: Plan) -> dict[str, Any]:
+    """A command of the user's, as a point: it is known once it has ended with 0."""
+    words = short(shlex.join(plan.spec.benchmark.command), 40)
+    return {"load": words, "address": command_address(plan.workload, plan.spec), COMMAND: True}
 
 
 def measured(point: Mapping[str, Any], there: Measurements) -> tuple[list[Point], str]:
@@ -112,6 +129,8 @@ def known(points: list[dict[str, Any]], there: Measurements | None = None) -> li
         found, result = measured(one, there)
         names = [point.name for point in found if point.verdict != INVALID]
         is_known = bool(result) if SEARCH in one else len(names) >= one["repeats"]
+        if COMMAND in one:
+            is_known = benchmarks.store().has_run(one["address"])
         one.update(points=names, state=KNOWN if is_known else "in part" if names else "new", found=result)
     return points
 
@@ -153,7 +172,7 @@ def begin(planned: Planned, points: Points, facts: Looked, host: HostClient) -> 
         if name in drafts:
             plan = planning.plan("deployment", drafts[name], facts)
             asked = [(one.spec, repeats[name, _words(each, is_one=is_one)]) for each, one in planned[config]]
-            row = row_of(replace(plan, workload=measuring(plan.workload, asked)), facts, secrets)
+            row = row_of(replace(plan, workload=measuring(plan.workload, asked, str(Path.cwd()))), facts, secrets)
         said = json.dumps([[point["address"], point["repeats"]] for point in mine[name]])
         row["address"] = hashlib.sha256(said.encode()).hexdigest()[:16]
         row["points"] = [{key: point[key] for key in _RECORDED if key in point} for point in mine[name]]

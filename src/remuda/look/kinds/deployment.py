@@ -77,17 +77,19 @@ def plan_sweep(
         refuse_other(target, "deployment")
         for one in recipes.resolve(target, cluster_file=cluster, sweep=True, **said):
             draft, bench = draft_of(one, name), one.loaded.spec.benchmark
-            if bench.type not in LOADS:
-                hint = f"known: {', '.join(LOADS)}"
+            if bench.type == "manual":
+                hint = f"known: {', '.join((*LOADS, *ANSWERS))}, custom"
                 raise one.loaded.locate(
                     InputError(f"{bench.type} measures no points", hint=hint, where="benchmark.type")
                 )
-            if bench.search is not None and one.point is not None and one.point.repeats > 1:
+            where = "benchmark.search" if bench.search is not None else "" if bench.type in LOADS else "benchmark.type"
+            if where and one.point is not None and one.point.repeats > 1:
                 sentence, hint = "measures no load twice", "leave `repeats` of `sweep` out"
-                raise one.loaded.locate(InputError(sentence, hint=hint, where="benchmark.search"))
+                raise one.loaded.locate(InputError(sentence, hint=hint, where=where))
             served = draft.name + one.loaded.spec.model_dump_json(exclude={"benchmark"})
             plan = plans.get(served) or planning.compiled("deployment", draft, facts, compile_serving)
             plans[served] = plan
+            bench = bench.model_copy(update={"tasks_dir": bench.tasks_dir and str(Path(bench.tasks_dir).absolute())})
             plan = replace(plan, spec=plan.spec.model_copy(update={"benchmark": bench}), draft=draft)
             found.setdefault(plan.workload.labels[CONFIG], []).append((one, plan))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from typing import TYPE_CHECKING, Any, Final
@@ -11,13 +12,23 @@ from remuda.base.errors import InputError
 from remuda.plan.engines.base import secret, secrets_of
 from remuda.plan.identity import CONFIG
 from remuda.plan.job import WATCH
-from remuda.plan.model import FILES_MARK, Command, Endpoint, Group, Replace, Resources, RestartRule, Role, Workload
+from remuda.plan.model import (
+    FILES_MARK,
+    Command,
+    Endpoint,
+    Group,
+    Replace,
+    Resources,
+    RestartRule,
+    Role,
+    Secret,
+    Workload,
+)
 from remuda.specs.deployment import ANSWERS, LOADS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from remuda.plan.model import Secret
     from remuda.specs.deployment import DeploymentSpec
 
 BENCH: Final = "bench"
@@ -69,8 +80,8 @@ def bench_group(workload: Workload, spec: DeploymentSpec, *, python: str, home: 
         command=Command(
             # -P: it is started where the command was typed, and no file there may pass for a module of ours.
             argv=(python, "-P", *enter.words("drive"), FILES_MARK),
-            env={**{name: text for name, text in _env(spec).items() if not _is_early(name)}, "REMUDA_HOME": home},
-            secret_env={**_key(spec), **_token(spec), **(secrets_of(spec) if bench.type == "custom" else {})},
+            env={**_late(spec), "REMUDA_HOME": home},
+            secret_env=_secrets(spec),
             cwd=cwd,
             files={TOLD: json.dumps(told(workload, spec), indent=1)},
         ),
@@ -106,22 +117,41 @@ def told(workload: Workload, spec: DeploymentSpec) -> dict[str, Any]:
     return {**loads, "requests_each": each, "warmup_each": -1, SEARCH: bench.search.model_dump()}
 
 
-def measuring(workload: Workload, asked: Sequence[tuple[DeploymentSpec, int]]) -> Workload:
+def command_address(workload: Workload, spec: DeploymentSpec) -> str:
+    """The content address of a command on a deployment: one that has ended with 0 need not run again."""
+    said = [workload.labels.get(CONFIG, ""), spec.benchmark.command, _env(spec)]
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def measuring(workload: Workload, asked: Sequence[tuple[DeploymentSpec, int]], cwd: str) -> Workload:
     """The workload of a deployment that ends once the points of several benchmarks are there, what is missing measured.
 
     Args:
         workload: of one of them, accepted.
         asked: those that differ in nothing but the benchmark, and how often each load is to be measured.
+        cwd: where commands are run.
     """
-    loads = [told(workload, spec) for spec, _ in asked]
-    for one, (_, repeats) in zip(loads, asked, strict=True):
-        one["load"]["repeats"] = repeats
-    files = {TOLD: json.dumps({**loads[0], TOGETHER: loads}, indent=1)}
     bench = next(group for group in workload.groups if group.name == BENCH)
-    bench = bench.model_copy(update={"command": bench.command.model_copy(update={"files": files})})
+    loads = [told(workload, spec) for spec, _ in asked]
+    env, secrets = dict[str, str](), dict[str, Secret]()
+    for one, (spec, repeats) in zip(loads, asked, strict=True):
+        secrets |= _secrets(spec)
+        if spec.benchmark.type == "custom":
+            one |= {"env": _env(spec), "cwd": cwd, "address": command_address(workload, spec)}
+        else:
+            one["load"]["repeats"] = repeats
+            env |= _late(spec)
+    files = {TOLD: json.dumps({**loads[0], TOGETHER: loads}, indent=1)}
+    env["REMUDA_HOME"] = bench.command.env["REMUDA_HOME"]
+    changed = {"files": files, "env": env, "secret_env": secrets}
+    bench = bench.model_copy(update={"command": bench.command.model_copy(update=changed)})
     groups = tuple(bench if group.name == BENCH else group for group in workload.groups)
     # One that has ended is never the answer: what it did not measure is asked of the next.
     return workload.model_copy(update={"groups": groups, "digest": workload.uid})
+
+
+def _secrets(spec: DeploymentSpec) -> dict[str, Secret]:
+    return {**_key(spec), **_token(spec), **(secrets_of(spec) if spec.benchmark.type == "custom" else {})}
 
 
 def _key(spec: DeploymentSpec) -> dict[str, Secret]:
@@ -138,6 +168,10 @@ def _env(spec: DeploymentSpec) -> dict[str, str]:
     """Variables of a command of the user's; none of what is for engines is for a program of ours."""
     own = spec.benchmark.env if spec.benchmark.type in ("custom", *ANSWERS) else {}
     return {**(spec.env if spec.benchmark.type == "custom" else {}), **own}
+
+
+def _late(spec: DeploymentSpec) -> dict[str, str]:
+    return {name: text for name, text in _env(spec).items() if not _is_early(name)}
 
 
 def _is_early(name: str) -> bool:

@@ -218,7 +218,7 @@ def many(head: BenchHome, port: int, count: int, seconds: float) -> list[Figure]
 
 def on_slurm() -> float:
     """The first line of runs where nodes share the directory."""
-    with slurm_farm(cpu_farm()) as bed, BenchHome() as home:
+    with slurm_farm(cpu_farm(2)) as bed, BenchHome() as home:
         home.env |= {name: bed.env()[name] for name in ("SLURM_CONF", "PATH")}
         return first_lines(home, "--backend", "slurm", "--partitions", "cpu")
 

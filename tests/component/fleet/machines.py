@@ -141,6 +141,13 @@ class Machines:
         said = json.loads(self.head.run("health", "--json", check=False).stdout)
         return {one["name"]: one["problems"] for one in said["nodes"]}
 
+    def story(self, name: str) -> str:
+        """What one machine and the head have noted, for a test that fails."""
+        box = self.by_name[name]
+        asked = [box.remuda("client", "logs", *words, check=False) for words in ((), ("--slurmd",))]
+        asked += [self.head.run(*words, check=False) for words in (("nodes",), ("host", "logs", "--controller"))]
+        return "\n".join([str(self.head.tokens()), *(done.stdout[-4000:] for done in asked)])
+
     def close(self) -> None:
         """All of it."""
         from remuda.fleet.processes import Daemons

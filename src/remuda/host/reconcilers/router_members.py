@@ -119,7 +119,7 @@ class RouterMembers(Reconciler[str, tuple[Workload, dict[Name, RouterTarget]]]):
         except RemudaError as error:
             _LOG.warning("the router of %s could not be told its members: %s", name[0], error)
             return _AGAIN_S
-        if changes:
+        if changes.added or changes.removed:
             _LOG.info("router of %s: +%s -%s", name[0], sorted(changes.added), sorted(changes.removed))
         has = sorted({member.url for member in target.members} - changes.pending)
         empty = before or RouterView(url=target.base_url, members=[], stats={})

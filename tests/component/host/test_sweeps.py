@@ -128,8 +128,13 @@ def test_commands_and_questions_are_points(home: Home) -> None:
 
     document["benchmark"] = {"type": "lm-eval", "tasks": ["sums"], "limit": 4}
     (home.root / "grid.yaml").write_text(json.dumps(document))
-    done = home.run(*WORDS, "--set", "sweep.seqs=8")
-    assert done.stdout.splitlines()[1].split() == ["seqs=8", "sums", done.stdout.split()[6], "known"]
-    assert [point["accuracy"]["asked"] for point in json.loads(home.run("bench", "list", "--json").stdout)] == [4]
-    assert "nothing to measure: all points are known" in home.run(*WORDS, "--set", "sweep.seqs=8").stderr
+    done = home.run(*WORDS)
+    assert [row.split()[0::3] for row in done.stdout.splitlines()[1:]] == [
+        [f"seqs={seqs}", "known"] for seqs in (8, 16)
+    ]
+    kept = json.loads(home.run("bench", "list", "--json").stdout)
+    assert [point["accuracy"]["asked"] for point in kept] == [4, 4]
+    assert "nothing to measure: all points are known" in home.run(*WORDS).stderr
     home.run("sweep", "report", "grid", "-o", str(home.root / "grid.html"))
+    page = (home.root / "grid.html").read_text()
+    assert all(f"seqs={seqs}</td>" in page for seqs in (8, 16))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from remuda.base.errors import InputError
@@ -18,7 +19,7 @@ from remuda.base.units import show_money, show_number
 from remuda.bench.judging.measures import DEFINITIONS
 from remuda.bench.judging.verdict import INVALID, SUSPECT, VALID
 from remuda.bench.reporting.graphs import graphs_of
-from remuda.bench.reporting.series import shortened
+from remuda.bench.reporting.series import series_of, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -49,7 +50,11 @@ def page(points: Sequence[Point], *, title: str = "", group: str = "", now: floa
     if len(points) > MOST:
         hint = "name those that belong on one page: remuda bench report ID…"
         raise InputError(f"a report holds {MOST:,} points at most, not {len(points):,}", hint=hint)
-    graphs = graphs_of([point for point in points if point.accuracy is None], group)
+    loads = [point for point in points if point.accuracy is None]
+    graphs = graphs_of(loads, group if loads else "")
+    if group:
+        names = {point.name: one.name for one in series_of(points, group) for point in one.points}
+        graphs = replace(graphs, names=names)
     heading = said(title or title_of(points), 160)
     body = [
         f"<header><h1>{heading}</h1>{_facts(points)}{_tiles(graphs)}</header>",

@@ -172,7 +172,8 @@ def begin(planned: Planned, points: Points, facts: Looked, host: HostClient) -> 
         if name in drafts:
             plan = planning.plan("deployment", drafts[name], facts)
             asked = [(one.spec, repeats[name, _words(each, is_one=is_one)]) for each, one in planned[config]]
-            row = row_of(replace(plan, workload=measuring(plan.workload, asked, str(Path.cwd()))), facts, secrets)
+            swept = measuring(plan.workload, asked, facts.context(gpus=False).cwd)
+            row = row_of(replace(plan, workload=swept), facts, secrets)
         said = json.dumps([[point["address"], point["repeats"]] for point in mine[name]])
         row["address"] = hashlib.sha256(said.encode()).hexdigest()[:16]
         row["points"] = [{key: point[key] for key in _RECORDED if key in point} for point in mine[name]]

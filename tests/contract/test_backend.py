@@ -250,7 +250,12 @@ async def test_a_stray_that_does_not_listen_is_killed(bed: Bed) -> None:
     script = "trap '' TERM; echo deaf; sleep 600 & while :; do sleep 1; done"
     (handle,) = await submit(backend, bed.request("sh", "-c", script))
     await until_line(backend, handle, "deaf")
-    await backend.remove(await find_stray(backend, handle.token), force=True)
+    stray = await find_stray(backend, handle.token)
+    await backend.remove(stray)
+    listed = [one.token for one in await backend.list_all()]
+    seen = (await backend.observe([handle]))[handle.token]
+    assert is_over(seen) or handle.token in listed, "it has been asked to end, and lives"
+    await backend.remove(stray, force=True)
     await until(backend, handle, is_over)
     assert await bed.has_gone(handle.token)
 

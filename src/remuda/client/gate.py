@@ -7,7 +7,6 @@ or goes on as COMMAND; else its last line says what was missing.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 import time
@@ -18,8 +17,9 @@ from remuda.base import prometheus
 from remuda.base.errors import RemudaError, Unavailable
 from remuda.base.ids import api_path
 from remuda.base.secrets import SecretRef
+from remuda.base.waiting import until
 from remuda.client.http import connect
-from remuda.serving.client import call
+from remuda.serving.client import request
 from remuda.serving.dynamo import instances
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ PREFILL_COUNTERS: Final[Mapping[str, tuple[str, dict[str, frozenset[str]]]]] = {
     "smg": ("sglang:prompt_tokens_total", {}),
 }
 """Router -> the counter of a prefill worker that moves with each request that it had: its name, and its labels."""
-PATIENCE_S: Final = 30.0
-"""How long workers that are ready may take until the frontend lists them."""
+PATIENCE_S, PAUSE_S = 30.0, 0.2
+"""How long workers that are ready may take until the frontend lists them, and between two looks."""
 ANSWER_S: Final = 120.0
 PROMPT: Final = "Count from one to ten, in words."
 TOKENS: Final = 8
@@ -41,7 +41,7 @@ class Closed(RemudaError):
     """It does not serve; the message says what was missing."""
 
 
-async def look(name: str) -> list[str]:
+def look(name: str) -> list[str]:
     """Ask the deployment once.
 
     Returns:
@@ -51,57 +51,58 @@ async def look(name: str) -> list[str]:
         Closed: it does not serve.
         RemudaError: the host does not answer.
     """
-    view = await _ready(name)
+    view = _ready(name)
     router = "dynamo" if view["labels"].get("frontend") == "dynamo" else str(view["labels"].get("router", ""))
     seen = []
     if router == "dynamo":
         several = [task["url"].rstrip("/") for task in view["tasks"] if task["role"] == "frontend" and task["url"]]
-        seen += [await _listed(view, url) for url in several or [view["endpoint"]]]
-    before = await _prefill_counts(view, router)
-    seen.append(await _asked(view))
+        seen += [_listed(view, url) for url in several or [view["endpoint"]]]
+    before = _prefill_counts(view, router)
+    seen.append(_asked(view))
     if before is not None:
-        seen.append(await _moved(view, router, before))
+        seen.append(_moved(view, router, before))
     return seen
 
 
-async def _ready(name: str) -> dict[str, Any]:
+def _ready(name: str) -> dict[str, Any]:
     """The view of the deployment, once its front has an address."""
-    until = time.monotonic() + PATIENCE_S
-    while True:
+
+    def seen() -> dict[str, Any] | None:
         view: dict[str, Any] = connect(start=False).get(api_path(name))
-        if view["endpoint"]:
-            return view
-        if time.monotonic() > until:
-            raise Closed(f"the endpoint of {name} has no address")
-        await asyncio.sleep(0.2)
+        return view if view["endpoint"] else None
+
+    if view := until(seen, PATIENCE_S, PAUSE_S):
+        return view
+    raise Closed(f"the endpoint of {name} has no address")
 
 
-async def _listed(view: dict[str, Any], url: str) -> str:
+def _listed(view: dict[str, Any], url: str) -> str:
     """Every role is listed by Dynamo's frontend as often as it has workers that are ready."""
     wanted = Counter(task["role"] for task in _workers(view))
-    until = time.monotonic() + PATIENCE_S
-    while True:
-        health = (await _call("GET", url, "/health")).json()
-        listed = {role.value: count for role, count in instances(health).items()}
-        listed["replica"] = listed.get("decode", 0)
-        counts = {role: (min(listed.get(role, 0), count), count) for role, count in wanted.items()}
-        text = ", ".join(f"{role} {have}/{count}" for role, (have, count) in counts.items())
-        if all(have == count for have, count in counts.values()):
-            return f"the frontend at {url} lists {text}"
-        if time.monotonic() > until:
-            raise Closed(f"the frontend at {url} lists {text}, though all of them are ready")
-        await asyncio.sleep(0.2)
+    listed: Counter[str] = Counter()
+
+    def are_all() -> bool:
+        listed.clear()
+        listed.update({role.value: count for role, count in instances(_call("GET", url, "/health").json()).items()})
+        listed["replica"] = listed["decode"]
+        return wanted <= listed
+
+    is_whole = until(are_all, PATIENCE_S, PAUSE_S)
+    text = ", ".join(f"{role} {min(listed[role], count)}/{count}" for role, count in wanted.items())
+    if not is_whole:
+        raise Closed(f"the frontend at {url} lists {text}, though all of them are ready")
+    return f"the frontend at {url} lists {text}"
 
 
-async def _asked(view: dict[str, Any]) -> str:
+def _asked(view: dict[str, Any]) -> str:
     """One request as a client sends it; a model without a chat template is asked for a completion."""
     began = time.monotonic()
     chat = {"model": view["model"], "messages": [{"role": "user", "content": PROMPT}], "max_tokens": TOKENS}
     key = SecretRef(file=view["api_key_file"]).read() if view["api_key_file"] else ""
-    answer = await _call("POST", view["endpoint"], "/v1/chat/completions", chat, key)
+    answer = _call("POST", view["endpoint"], "/v1/chat/completions", chat, key)
     if answer.status in (400, 404, 422):
         plain = {"model": view["model"], "prompt": PROMPT, "max_tokens": TOKENS}
-        answer = await _call("POST", view["endpoint"], "/v1/completions", plain, key)
+        answer = _call("POST", view["endpoint"], "/v1/completions", plain, key)
     if answer.status != 200:
         text = answer.body[:200].decode(errors="replace").strip()
         raise Closed(f"a request was answered with HTTP {answer.status}: {text}")
@@ -128,28 +129,24 @@ def tokens_of(answer: Any) -> int:
     return int(any(texts))
 
 
-async def _prefill_counts(view: dict[str, Any], router: str) -> float | None:
+def _prefill_counts(view: dict[str, Any], router: str) -> float | None:
     """What prefill counted so far, all workers together; None where there is nothing that counts."""
     urls = [task["url"].rstrip("/") for task in _workers(view) if task["role"] == "prefill"]
     if not urls or router not in PREFILL_COUNTERS:
         return None
     name, labels = PREFILL_COUNTERS[router]
-    answers = await asyncio.gather(*(call("GET", f"{url}/metrics") for url in urls))
+    answers = [request("GET", f"{url}/metrics") for url in urls]
     counted = [prometheus.parse(answer.body.decode(errors="replace")) for answer in answers]
     return sum(prometheus.total(samples, name, **labels) for samples in counted)
 
 
-async def _moved(view: dict[str, Any], router: str, before: float) -> str:
+def _moved(view: dict[str, Any], router: str, before: float) -> str:
     """Engines count when a request has ended, so the counter may be a moment late."""
     counter = PREFILL_COUNTERS[router][0]
-    until = time.monotonic() + PATIENCE_S
-    while True:
-        after = await _prefill_counts(view, router) or 0.0
-        if after > before:
-            return f"{counter} of prefill: {before:g} → {after:g}"
-        if time.monotonic() > until:
-            raise Closed(f"the request bypassed the prefill workers: {counter} did not change")
-        await asyncio.sleep(0.2)
+    more = until(lambda: max(0.0, (_prefill_counts(view, router) or 0.0) - before), PATIENCE_S, PAUSE_S)
+    if not more:
+        raise Closed(f"the request bypassed the prefill workers: {counter} did not change")
+    return f"{counter} of prefill: {before:g} → {before + more:g}"
 
 
 def _workers(view: dict[str, Any]) -> list[dict[str, Any]]:
@@ -157,9 +154,9 @@ def _workers(view: dict[str, Any]) -> list[dict[str, Any]]:
     return [task for task in ready if task["role"] in ("prefill", "decode", "replica")]
 
 
-async def _call(method: str, base_url: str, path: str, body: Any = None, key: str = "") -> Any:
+def _call(method: str, base_url: str, path: str, body: Any = None, key: str = "") -> Any:
     try:
-        return await call(method, f"{base_url}{path}", body=body, key=key, timeout_s=ANSWER_S)
+        return request(method, f"{base_url}{path}", body=body, key=key, timeout_s=ANSWER_S)
     except Unavailable as error:
         raise Closed(f"the endpoint does not answer: {error.message}") from error
 
@@ -168,7 +165,7 @@ def main(argv: Sequence[str]) -> int:
     """Ask, say what was seen, and go on as the command, if there is one."""
     name, *rest = argv
     try:
-        for line in asyncio.run(look(name)):
+        for line in look(name):
             print(line, flush=True)  # noqa: T201 - this is its output
     except RemudaError as error:
         print(error.message, flush=True)  # noqa: T201

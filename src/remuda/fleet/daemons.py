@@ -45,11 +45,7 @@ _LOOK_S, _LIMIT_S, _CONNECT_S = 15.0, 20.0, 2.0
 def listens(path: Path) -> bool:
     """Whether something listens on a unix socket."""
     with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            return False
-    return True
+        return probe.connect_ex(str(path)) == 0
 
 
 def munged(root: Path, program: str) -> list[str]:
@@ -205,7 +201,7 @@ class Controller(_Side):
         """Start what does not run, and wait until slurmctld answers; one with other settings begins anew.
 
         Raises:
-            Unavailable: its port is in use.
+            Unavailable: its port is in use, or this machine has no address.
             RemudaError: a daemon ended; the message has the end of its log.
         """
         text = placed(self.slurm_conf, self.root, self.tree.plugins, self.tree.programs["scontrol"])
@@ -328,6 +324,13 @@ class Node(_Side):
 
 
 def _see_free(port: int) -> None:
+    try:  # as Slurm's daemons ask where to listen
+        socket.getaddrinfo(None, port, socket.AF_INET, flags=socket.AI_ADDRCONFIG | socket.AI_PASSIVE)
+    except OSError:
+        raise Unavailable(
+            "Slurm starts only where there is an address beside 127.0.0.1, and this machine has none",
+            hint="connect it to a network, or give it one: sudo ip address add 198.51.100.1/32 dev lo",
+        ) from None
     if why := in_use("0.0.0.0", port):  # noqa: S104 - a test of the port; nothing listens
         raise Unavailable(why)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from remuda.base.disk.files import write_atomic
 from remuda.base.disk.private import user_name
-from remuda.base.errors import Conflict, InputError, RemudaError
+from remuda.base.errors import Conflict, InputError, NotFound, RemudaError
 from remuda.fleet.addresses import resolved, towards
 from remuda.fleet.conf import LEASE_S, PORT, FleetConf
 from remuda.wire.fields import known
@@ -64,6 +64,11 @@ def recorded(path: Path, made: Callable[[Any], T], hint: str) -> T | None:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RemudaError(f"{path} cannot be read: {error}", hint=hint) from error
+
+
+def no_head() -> NotFound:
+    """The error where there is none."""
+    return NotFound("this host is not the head of a fleet", hint="make it one: remuda host start --port 8090")
 
 
 def write(path: Path, head: Head) -> None:

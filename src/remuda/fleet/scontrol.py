@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 _STATE = re.compile(r"\bState=(\S+)")
 _BUSY = re.compile(r"ALLOCATED|MIXED|COMPLETING|DRAINING")
-_RECORDER = re.compile(r"^(\d+) \S+\.recorder-\d+\.\d+\.\d+\.", re.MULTILINE)
-"""A line of squeue: the job of a recorder, by its token."""
+_RECORDER = re.compile(r"^(\d+) \S+\.recorder_\d+\.\d+\.\d+\.[^\s.]+$", re.MULTILINE)
+"""A line of squeue: the job of a recorder, by its token. No service has `_` in its name."""
 LEAVES = "leaves the fleet"
 """Why a node that its machine wants back is drained."""
 LOST = "somebody says that it is off"

@@ -60,7 +60,7 @@ def compile_gang(draft: Draft[GangSpec], context: Context, facts: PlanFacts) -> 
     is_apart = in_images(spec.backend)
     refuse_elsewhere(spec, spec.backend)
     has_pools = not (is_apart or is_here(spec.backend))
-    pools, nodes, notes = _places(spec, facts) if has_pools else ((), 0, notes_of(_run(spec), spec.backend))
+    pools, nodes, notes = _places(spec, facts) if has_pools else ((), 0, notes_of(draft.loaded, spec.backend))
     workload = plan_gang(
         spec, context, name=draft.name, copy=copy, spec_file=draft.loaded.file, pools=pools, nodes=nodes
     )

@@ -76,7 +76,7 @@ def _group(argv: list[str]) -> Group:
 def _on_node(argv: list[str], number: int, node: str) -> Group:
     """The recorder of one node, and of no other; where that leaves the fleet, its recorder ends with it."""
     return _group(argv).model_copy(update={
-        "name": f"{RECORDER}-{number}",
+        "name": f"{RECORDER}_{number}",
         "pools": (Pool(name=node, place={"partition": FLEET, "node_list": node}),),
         "replace": _REPLACE.model_copy(update={"user_cancel": "stop"}),
     })  # fmt: skip

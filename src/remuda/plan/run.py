@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base.errors import BackendUnreachable, InputError
 from remuda.base.ids import slug
@@ -31,6 +31,7 @@ from remuda.plan.placing.place import KubernetesPlace, SlurmPlace
 from remuda.specs.arrays import parse_array
 from remuda.specs.kubernetes import KubernetesFields
 from remuda.specs.places import NO_MACHINE, in_images, is_here
+from remuda.specs.reading.resolve import ValueOrigin
 from remuda.specs.reading.sbatch import refuse
 from remuda.specs.reading.sbatch_options import BUILT_IN, options_of
 from remuda.wire.fields import alike
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from remuda.plan.compile import Draft, PlanFacts
     from remuda.plan.context import Context
     from remuda.specs.gang import GangSpec
+    from remuda.specs.reading.load import Loaded
     from remuda.specs.run import RunSpec
 
 SCRIPT: Final = "script"
@@ -106,7 +108,7 @@ def compile_run(draft: Draft[RunSpec], context: Context, facts: PlanFacts) -> Pl
         workload = carried(workload, spec, draft.text)
     workload = workload.model_copy(update={"files": {copy_of(context, draft.name, draft.script): draft.text}})
     alone = (f"it runs on this machine: {': '.join(NO_MACHINE)}",) if context.is_alone and spec.backend is None else ()
-    return Plan(workload, spec, (*alone, *head.notes, *notes_of(spec, backend, head.options), *notes), draft)
+    return Plan(workload, spec, (*alone, *head.notes, *notes_of(draft.loaded, backend, head.options), *notes), draft)
 
 
 def asked_pools(spec: RunSpec, backend: str, facts: PlanFacts) -> tuple[tuple[Pool, ...], tuple[str, ...]]:
@@ -325,8 +327,9 @@ def kubernetes_place(spec: KubernetesFields, context: Context) -> dict[str, obje
     return dict(KubernetesPlace(**said).model_dump(mode="json", exclude_defaults=True))
 
 
-def notes_of(spec: RunSpec, backend: str, directives: Sequence[str] = ()) -> tuple[str, ...]:
-    """One sentence for each thing that is done otherwise than the spec may suggest."""
+def notes_of(loaded: Loaded[Any], backend: str, directives: Sequence[str] = ()) -> tuple[str, ...]:
+    """One sentence for each thing that is done otherwise than what was said for it may suggest."""
+    spec = loaded.spec
     if not (is_here(backend) or in_images(backend)):
         limit = show_duration(spec.time_limit)
         none = not spec.warning()[1] and spec.time_limit
@@ -335,7 +338,9 @@ def notes_of(spec: RunSpec, backend: str, directives: Sequence[str] = ()) -> tup
              "modules", "preamble", "output", "error", "min_vram", "max_vram", "gpu_type", "mem", "time_limit", "hedge",
              "requeue", "mail_user")  # fmt: skip
     is_apart = in_images(backend)
-    said = [name for name in names if getattr(spec, name) and not (is_apart and name in _OF_PODS)]
+    usual = (ValueOrigin.ENVIRONMENT, ValueOrigin.DEFAULTS)  # there for all runs, wherever they go
+    said = [name for name in names if getattr(spec, name, None) and not (is_apart and name in _OF_PODS)
+            and loaded.origin(name).source not in usual]  # fmt: skip
     flags = [f"--{name.replace('_', '-')}" for name in said] + [word.partition("=")[0] for word in directives]
     where = "Kubernetes" if is_apart else "this machine"
     return (f"{', '.join(flags)}: not used on {where}",) if flags else ()

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from remuda.bench.judging.compare import student_t
 from remuda.rehearsal.model import HOUR_S, Hours, InterruptionRates, PolicyOutcome, Scenario
 from remuda.rehearsal.ours import live_ours
 from remuda.rehearsal.rates import strikes as strike
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from remuda.rehearsal.model import Strike
 
 POLICIES: Final = ("remuda", "shepherd", "requeue")
-_T95: Final = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
-"""Student's t for 95 %, by degrees of freedom; 1.96 beyond is near enough for a rehearsal."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class PolicySummary:
         if count < 2:
             return math.nan
         spread = statistics.stdev([one.effective for one in self.outcomes])
-        return _T95.get(count - 1, 1.96) * spread / math.sqrt(count)
+        return student_t(count - 1) * spread / math.sqrt(count)
 
     def hours(self, what: Hours) -> float:
         """Mean hours that were spent so."""

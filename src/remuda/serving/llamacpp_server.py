@@ -5,7 +5,6 @@ The wheel has no command of its own, so this is it: flags in, one server, and an
 
 from __future__ import annotations
 
-import argparse
 import os
 import select
 import signal
@@ -15,8 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from remuda.base.errors import InputError
+from remuda.serving.flags import Parser
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
 INSTALL: Final = "pip install 'remuda[llamacpp]'"
@@ -24,17 +25,9 @@ CHECK_S: Final = 5.0
 """How often it is checked that something listens."""
 
 
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence and ends with 2."""
-
-    def error(self, message: str) -> NoReturn:
-        """End the process."""
-        self.exit(2, f"llamacpp_server: {message}; see --help\n")
-
-
 def parser() -> Parser:
     """All flags; the engine's argv is checked against it in tests."""
-    made = Parser(prog="python -m remuda.enter llamacpp", allow_abbrev=False)
+    made = Parser("llamacpp")
     made.add_argument("--model", required=True, type=Path, help="GGUF file")
     made.add_argument("--host", default="127.0.0.1", help="address to listen on")
     made.add_argument("--port", type=int, default=8080, help="port to listen on")
@@ -53,30 +46,17 @@ def parser() -> Parser:
     return made
 
 
-def api_keys(variable: str) -> list[str]:
-    """The keys to ask for: none without a variable.
-
-    Raises:
-        InputError: the variable is named and empty.
-    """
-    if not variable:
-        return []
-    key = os.environ.pop(variable, "")
-    if not key:
-        raise InputError(f"${variable} is empty, and --api-key-env says that the API key is in it")
-    return [key]
-
-
 def configure(options: argparse.Namespace) -> Any:
     """The engine's own parameters.
 
     Raises:
-        InputError: the wheel is missing, or a file or the key is.
+        InputError: the wheel is missing, or a file is.
+        SystemExit: the key is.
     """
     for file in (options.model, options.chat_template_file):
         if file is not None and not file.is_file():
             raise InputError(f"there is no file {str(file)!r}")
-    keys = api_keys(options.api_key_env)
+    key = parser().take(options.api_key_env)
     try:
         import xllamacpp
     except ImportError as error:
@@ -93,7 +73,7 @@ def configure(options: argparse.Namespace) -> Any:
     params.n_threads_http = options.threads_http
     params.cache_ram_mib = options.cache_ram
     params.n_gpu_layers = options.n_gpu_layers
-    params.api_keys = keys
+    params.api_keys = [key] if key else []
     params.endpoint_metrics = options.metrics
     params.ui = False
     params.offline = True
@@ -144,10 +124,8 @@ def _is_refused(host: str, port: int) -> bool:
     """Whether nothing listens there. A server that is only slow to accept is not refused."""
     try:
         socket.create_connection((host, port), timeout=1.0).close()
-    except ConnectionRefusedError:
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, ConnectionRefusedError)
     return False
 
 
@@ -167,8 +145,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         params = configure(options)
         server = start(params)
     except InputError as error:
-        say(f"{error.message}: {error.hint}" if error.hint else error.message)
-        sys.exit(2)
+        parser().error(f"{error.message}: {error.hint}" if error.hint else error.message)
     except RuntimeError as error:
         say(f"{error} Other lines say why.")
         sys.exit(1)

@@ -25,8 +25,9 @@ from remuda.base import descriptors
 from remuda.base.disk.files import write_atomic
 from remuda.base.errors import InputError
 from remuda.base.waiting import until
+from remuda.serving.flags import Parser
 from remuda.serving.nginx import POLICIES, Site, connections, render
-from remuda.serving.smg_launcher import Answering, SmgParser, end_with_parent, take
+from remuda.serving.smg_launcher import Answering, end_with_parent
 
 if TYPE_CHECKING:
     import argparse
@@ -38,9 +39,9 @@ RETIRE_S: Final = 20.0
 """Longest wait for the workers of the configuration before: they retire in milliseconds, later on a busy machine."""
 
 
-def parser() -> SmgParser:
+def parser() -> Parser:
     """All flags."""
-    made = SmgParser(prog="python -m remuda.enter nginx", allow_abbrev=False)
+    made = Parser("nginx")
     made.add_argument("--host", default="127.0.0.1", help="address to listen on")
     made.add_argument("--port", type=int, required=True, help="port to listen on")
     made.add_argument("--policy", choices=sorted(POLICIES), default="least_conn")
@@ -155,18 +156,14 @@ class Control(Answering):
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Entry point; ends with nginx."""
-    options = parser().parse_args(argv)
-    api_key, control_key = take(options.api_key_env), take(options.control_key_env)
-    folder = tempfile.mkdtemp(prefix="remuda-nginx-")
-    try:
-        program = words(options.nginx, options.image, folder)
-        code = run(options, folder, program, api_key, control_key)
-    except InputError as error:
-        sys.stderr.write(f"nginx_launcher: {error.message}: {error.hint}\n")
-        code = 2
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    sys.exit(code)
+    options = (flags := parser()).parse_args(argv)
+    api_key, control_key = flags.take(options.api_key_env), flags.take(options.control_key_env)
+    with tempfile.TemporaryDirectory(prefix="remuda-nginx-", ignore_cleanup_errors=True) as folder:
+        try:
+            program = words(options.nginx, options.image, folder)
+            sys.exit(run(options, folder, program, api_key, control_key))
+        except InputError as error:
+            flags.error(f"{error.message}: {error.hint}")
 
 
 def words(nginx: str, image: str, folder: str) -> tuple[str, ...]:

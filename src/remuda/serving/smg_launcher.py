@@ -8,7 +8,6 @@ there.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import json
 import os
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from remuda.base import descriptors
 from remuda.base.errors import Unavailable
 from remuda.serving.client import request
+from remuda.serving.flags import Parser
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,17 +46,9 @@ _SILENT_S = 5.0
 """Whoever says nothing to the waiting room for so long is sent away."""
 
 
-class SmgParser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence and ends with 2."""
-
-    def error(self, message: str) -> NoReturn:
-        """End the process."""
-        self.exit(2, f"smg_launcher: {message}; see --help\n")
-
-
-def parser() -> SmgParser:
+def parser() -> Parser:
     """Own flags; what follows `--` is smg's."""
-    made = SmgParser(prog="python -m remuda.enter smg", allow_abbrev=False)
+    made = Parser("smg")
     made.add_argument("--model", default="", help="model name that requests carry")
     made.add_argument("--api-key-env", default="", help="environment variable with the key that clients send")
     made.add_argument("--control-key-env", default="", help="environment variable with the key that sets members")
@@ -111,20 +103,6 @@ class WaitingRoom(Answering):
         self.close_connection = True  # what was not read is no next request
         message = {"message": "no replica is ready", "type": "server_error", "code": "no_available_workers"}
         self.answer(503, {"error": message})
-
-
-def take(variable: str) -> str:
-    """Value of a variable that is named; the environment does not have it afterwards.
-
-    Raises:
-        SystemExit: it is named and empty.
-    """
-    if not variable:
-        return ""
-    value = os.environ.pop(variable, "")
-    if not value:
-        parser().error(f"${variable} is empty")
-    return value
 
 
 def free_port(host: str) -> int:
@@ -216,14 +194,13 @@ def ask(method: str, url: str, key: str, body: dict[str, Any] | None = None) -> 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Entry point: becomes smg."""
-    options = parser().parse_args(argv)
-    api_key, control_key = take(options.api_key_env), take(options.control_key_env)
+    options = (flags := parser()).parse_args(argv)
+    api_key, control_key = flags.take(options.api_key_env), flags.take(options.control_key_env)
     descriptors.raise_limit()
     try:
         from smg.launch_router import launch_router, parse_router_args
     except ImportError as error:
-        sys.stderr.write(f"smg_launcher: smg cannot be imported ({error}): {INSTALL}\n")
-        sys.exit(2)
+        flags.error(f"smg cannot be imported ({error}): {INSTALL}")
     args = parse_router_args(options.smg)
     args.api_key = api_key or None
     if control_key:

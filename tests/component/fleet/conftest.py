@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.component.fleet.homes import Fleet
 from tests.ports import free_port
 
 from remuda.fleet import tree
@@ -85,6 +86,14 @@ class Alone:
         self.head().stop()
         mark = f"\0SLURM_CONF={self.root}/node/slurm.conf\0".encode()
         send([pid for pid in procs.pids() if mark in procs.environment(pid)], signal.SIGKILL)  # jobs nobody remembers
+
+
+@pytest.fixture
+def fleet() -> Iterator[Fleet]:
+    """A head and a machine that has not joined yet; all of it ends with the test."""
+    one = Fleet()
+    yield one
+    one.close()
 
 
 @pytest.fixture

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 import time
 from functools import partial
 from typing import TYPE_CHECKING
@@ -50,6 +52,22 @@ def test_a_node_joins_with_its_gpus_within_ten_seconds(alone: Alone) -> None:
     wait_until(lambda: output.exists() and output.read_text(), "the job's word", 30)
     assert output.read_text() == "gpus=0\n"
     assert tended(alone.head(), alone.node()) == []
+
+
+def test_a_machine_without_an_address_is_told_what_slurm_needs(alone: Alone) -> None:
+    code = """if True:
+        import os, sys
+        from pathlib import Path
+        from remuda.fleet import conf, daemons, tree
+        fleet = conf.FleetConf("fleet", "h", "127.0.0.1", os.getuid())
+        daemons.Controller(Path(sys.argv[1]), fleet, tree.find(head=True)).start()"""
+    offline = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+    words = [*offline, sys.executable, "-c", code, str(alone.root / "home/fleet")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == (
+        "remuda.base.errors.Unavailable: Slurm starts only where there is an address beside 127.0.0.1, and this "
+        "machine has none"
+    )
 
 
 def test_a_machine_without_a_gpu_joins_too(alone: Alone) -> None:

@@ -25,13 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@pytest.fixture
-def fleet() -> Iterator[Fleet]:
-    one = Fleet()
-    yield one
-    one.close()
-
-
 def test_a_machine_joins_works_and_leaves(fleet: Fleet) -> None:
     token = fleet.begin()
     fleet.connect(token)
@@ -226,7 +219,11 @@ def test_what_speaks_against_a_head(fleet: Fleet) -> None:
     done = fleet.head.run("host", "start", "--port", str(fleet.port), "--host", "192.0.2.77", check=False)
     assert "192.0.2.77 is not an address of this machine" in done.stderr
     assert not (fleet.head.paths.fleet / "head.json").exists()
-    assert "is not the head of a fleet" in fleet.head.run("host", "token", check=False).stderr
+    for words in (("token",), ("logs", "--controller"), ("stop", "--fleet")):
+        done = fleet.head.run("host", *words, check=False)
+        assert (done.returncode, done.stderr) == (
+            3, "error: this host is not the head of a fleet\n  make it one: remuda host start --port 8090\n"
+        )  # fmt: skip
     for words in (("--lease", "5m"), ("--http-port", "8091"), ("--unpack",)):
         done = fleet.head.run("host", "start", *words, check=False)
         assert done.returncode == 2

@@ -10,22 +10,13 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-from tests.component.fleet.homes import Fleet
 from tests.conftest import until
 
 from remuda.fleet import tree
 from remuda.fleet.processes import Daemons
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture
-def fleet() -> Iterator[Fleet]:
-    one = Fleet()
-    yield one
-    one.close()
+    from tests.component.fleet.homes import Fleet
 
 
 def test_by_force_a_node_leaves_what_runs_there(fleet: Fleet) -> None:

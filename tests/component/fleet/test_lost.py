@@ -9,21 +9,12 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import pytest
-from tests.component.fleet.homes import Fleet
 from tests.conftest import until
 
 from remuda.fleet.processes import Daemons
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture
-def fleet() -> Iterator[Fleet]:
-    one = Fleet()
-    yield one
-    one.close()
+    from tests.component.fleet.homes import Fleet
 
 
 def power_off(fleet: Fleet) -> None:

@@ -10,23 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.component.fleet.homes import Fleet
 from tests.conftest import until
 
 from remuda.fleet import joining, membership
 from remuda.fleet.processes import Daemons
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from tests.component.fleet.homes import Fleet
     from tests.conftest import Home
-
-
-@pytest.fixture
-def fleet() -> Iterator[Fleet]:
-    one = Fleet()
-    yield one
-    one.close()
 
 
 def begin_dying(home: Home, who: str, step: str) -> subprocess.Popen[bytes]:

@@ -69,6 +69,19 @@ def test_the_test_of_this_machine(machine: Home, tmp_path: Path) -> None:
     assert late["outcome"] == "timeout"
 
 
+def test_a_cluster_that_is_not_there(machine: Home) -> None:
+    """Slurm's commands are on this machine, and no `slurm.conf`."""
+    for name in ("sbatch", "scontrol", "sinfo"):
+        program = machine.root / "bin" / name
+        program.write_text(f"#!/bin/sh\necho '{name}: fatal: Could not establish a configuration source' >&2; exit 1\n")
+        program.chmod(0o755)
+    done = machine.run("nodes", "status", "box", check=False)
+    assert (done.returncode, done.stderr.splitlines()) == (5, [
+        "error: this machine has no Slurm and is not the head of a fleet",
+        "  make it one: remuda host start --port 8090; this machine alone: --backend local",
+    ])  # fmt: skip
+
+
 def test_the_api_describes_itself(machine: Home) -> None:
     machine.run("host", "start")
     document: dict[str, Any] = machine.client.get("/openapi.json")

@@ -115,6 +115,15 @@ def test_what_has_no_effect_here_is_told(facts: Looked) -> None:
     assert plan(facts, text=text).notes == ("--account, --ntasks: not used on this machine",)
 
 
+def test_what_is_said_for_all_runs_is_not_told(facts: Looked) -> None:
+    defaults = parse("run: {reservation: r}\n", "defaults.yaml")
+    said = {"SBATCH_ACCOUNT": ("lab", "environment SBATCH_ACCOUNT")}
+    facts.said = (defaults, said)
+    planned = plan(facts, ("mem", "1GB"))
+    assert (planned.spec.account, planned.spec.reservation) == ("lab", "r")
+    assert planned.notes == ("--mem: not used on this machine",)
+
+
 def test_a_working_directory_that_is_not_there(facts: Looked) -> None:
     """Nothing can run there on this machine; the nodes of a cluster may have it."""
     said = refused(facts, write(TRAIN), ("backend", "local"), ("workdir", "/nope"))

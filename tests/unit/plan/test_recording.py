@@ -47,7 +47,7 @@ def test_a_recording_of_a_fleet_is_a_task_on_each_node_that_asks_for_no_gpu() ->
     asked = Recording("exp1", "/h/recordings/exp1", 0.05, (), ("Box.1", "b2"))
     workload = compile_recording(asked, CONTEXT, cast("PlanFacts", None)).workload
     assert (workload.backend, workload.is_here, workload.place["env"]) == ("slurm", False, {"A": "b"})
-    assert [(group.name, group.resources.gpus) for group in workload.groups] == [("recorder-0", 0), ("recorder-1", 0)]
+    assert [(group.name, group.resources.gpus) for group in workload.groups] == [("recorder_0", 0), ("recorder_1", 0)]
     places = [[{"partition": "fleet", "node_list": name}] for name in ("Box.1", "b2")]
     assert [[pool.place for pool in group.pools] for group in workload.groups] == places
     argv = workload.groups[0].command.argv

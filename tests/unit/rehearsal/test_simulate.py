@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from remuda.rehearsal.model import Assumptions, Hazard, Hours, InterruptionRates
 from remuda.rehearsal.ours import live_ours
 from remuda.rehearsal.rates import LLAMA3, NONE, RSC, lemons, strikes
 from remuda.rehearsal.rules import Throws
-from remuda.rehearsal.simulate import POLICIES, compare, draw, simulate
+from remuda.rehearsal.simulate import POLICIES, PolicySummary, compare, draw, simulate
 from remuda.supervise import decide as deciding
 from remuda.supervise import facts
 from remuda.supervise.failures import ledger
@@ -292,6 +293,17 @@ def test_jumping_and_ticking_give_the_same(monkeypatch: pytest.MonkeyPatch) -> N
     assert jumped == ticked
     assert few < 12 * jumped.attempts + 12
     assert len(calls) - few > 7 * 24 * 60
+
+
+@pytest.mark.parametrize(("repetitions", "t"), [(2, 12.706), (10, 2.262), (13, 2.179), (15, 2.179), (400, 1.980)])
+def test_the_margin_of_few_repetitions_is_wide(repetitions: int, t: float) -> None:
+    outcomes = tuple(
+        PolicyOutcome("remuda", 100.0, {Hours.USEFUL: 40.0 + 20 * (one % 2)}) for one in range(repetitions)
+    )
+    summary = PolicySummary("remuda", outcomes)
+    spread = statistics.stdev([one.effective for one in outcomes])
+    assert summary.margin == pytest.approx(t * spread / math.sqrt(repetitions))
+    assert math.isnan(PolicySummary("remuda", outcomes[:1]).margin)
 
 
 def test_an_unknown_policy_is_named() -> None:

@@ -13,6 +13,8 @@ from tests.unit.supervise.build import RULE, pools, script
 from remuda.backends.base import Ending
 from remuda.plan.model import Watch
 from remuda.plan.run import notes_of
+from remuda.specs.reading.load import Loaded
+from remuda.specs.reading.resolve import Resolved
 from remuda.specs.run import RunSpec
 from remuda.supervise.model import Phase
 
@@ -102,7 +104,7 @@ def spec(**fields: object) -> RunSpec:
 def test_a_warning_is_given_where_there_is_time_for_it(fields: dict[str, object], before: float) -> None:
     made = spec(**fields)
     assert made.warning()[1] == before
-    said = notes_of(made, "slurm")
+    said = notes_of(Loaded(made, "run", "", Resolved({})), "slurm")
     assert bool(said) is (before == 0)
     if said:
         assert "leaves no time for a warning before it: none is given" in said[0]

@@ -435,7 +435,7 @@ class KubernetesBackend:
                 await client.delete("jobs", name, uid=job["metadata"]["uid"])
 
     async def list_all(self) -> Sequence[Stray]:
-        """This user's Jobs that wait or run, in every namespace that this home has used and the kubeconfig leads to.
+        """This user's that wait or run, in every namespace that this home has used and the kubeconfig leads to.
 
         Raises:
             BackendUnreachable: no answer.
@@ -447,7 +447,7 @@ class KubernetesBackend:
             with suppress(NoSuchCluster):
                 async with self._once(where) as client:
                     look = Seen(await client.list("jobs", mine), await client.list("pods", mine))
-                found += [stray for name in look.jobs for stray in strays(name, look)]
+                found += [stray for name in look.names for stray in strays(name, look)]
         return found
 
     async def remove(self, stray: Stray, *, force: bool = False) -> None:

@@ -55,6 +55,7 @@ class Seen:
         self._pods: dict[str, list[Doc]] = {}
         for pod in pods:
             self._pods.setdefault(pod["metadata"].get("labels", {}).get(JOB, ""), []).append(pod)
+        self.names = [*dict.fromkeys((*self.jobs, *self._pods))]
 
     def pod(self, job: str) -> Doc | None:
         """The newest pod of a Job; None: it has none."""
@@ -242,13 +243,14 @@ def _of_job(name: str, job: Doc) -> Observed:
 
 
 def strays(name: str, look: Seen) -> list[Stray]:
-    """What a Job that waits or runs is, by its tokens."""
-    job = look.jobs[name]
-    seen, said = observed(name, job, look.pod(name), lambda _: None), job["metadata"].get("annotations") or {}
+    """What waits or runs, as a Job, or as a pod that its Job has left behind, by its tokens."""
+    job, pod = look.jobs.get(name), look.pod(name)
+    seen, meta = observed(name, job, pod, lambda _: None), (job or pod or {})["metadata"]
     if seen is None or seen.life not in (Life.PENDING, Life.RUNNING):
         return []
+    said = meta.get("annotations") or {}
     return [
-        Stray(token, name, seen.life, seen.native_state, seen.node, moment(job["metadata"]["creationTimestamp"]),
+        Stray(token, name, seen.life, seen.native_state, seen.node, moment(meta["creationTimestamp"]),
               str(said.get(HOME, "")))
         for token in str(said.get(TOKENS, "")).split() if is_token(token)
     ]  # fmt: skip

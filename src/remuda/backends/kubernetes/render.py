@@ -114,7 +114,7 @@ def render(request: Request, site: KubernetesSite) -> Rendered:
     job: Doc = {
         "apiVersion": "batch/v1", "kind": "Job",
         "metadata": {"name": name, "labels": labels, "annotations": annotations},
-        "spec": _job(request, place, site, labels),
+        "spec": _job(request, place, site, {"labels": labels, "annotations": annotations}),
     }  # fmt: skip
     for one in (job, secret):
         one["metadata"] |= {"namespace": place.namespace} if place.namespace else {}
@@ -157,7 +157,7 @@ def _child(request: Request, folder: Path) -> str:
     ).to_json()  # fmt: skip
 
 
-def _job(request: Request, place: KubernetesPlace, site: KubernetesSite, labels: dict[str, str]) -> Doc:
+def _job(request: Request, place: KubernetesPlace, site: KubernetesSite, meta: Doc) -> Doc:
     limit = request.group.resources.time_limit_s
     return {
         "suspend": True, "completions": 1, "parallelism": 1, "completionMode": "Indexed", "backoffLimitPerIndex": 0,
@@ -167,7 +167,7 @@ def _job(request: Request, place: KubernetesPlace, site: KubernetesSite, labels:
             {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
         ]},
         **({"activeDeadlineSeconds": max(1, round(limit))} if limit else {}),
-        "template": {"metadata": {"labels": labels}, "spec": _pod(request, place, site)},
+        "template": {"metadata": meta, "spec": _pod(request, place, site)},
     }  # fmt: skip
 
 

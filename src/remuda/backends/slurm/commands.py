@@ -78,6 +78,11 @@ class Commands:
             BackendUnreachable: it said anything but an answer.
         """
         answer = await self.run(argv)
+        if "establish a configuration source" in answer.err:  # there is no slurm.conf, and DNS names none
+            raise BackendUnreachable(
+                "this machine has no Slurm and is not the head of a fleet",
+                hint="make it one: remuda host start --port 8090; this machine alone: --backend local",
+            )
         if answer.code != 0 or "error:" in answer.err.lower():
             what = said_by(answer.err) or said_by(answer.out) or f"it ended with code {answer.code}"
             raise BackendUnreachable(f"{argv[0]} gave no answer: {what[:_SAID]}")

@@ -241,8 +241,13 @@ def _over_repeats(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]
     if total <= 0:
         return ratio - 1, ratio - 1
     freedom = total**2 / sum(part**2 / (count - 1) for part, count in parts)
-    far = _T[max(known for known in _T if known <= max(1.0, freedom))] * math.sqrt(total)
+    far = student_t(freedom) * math.sqrt(total)
     return ratio - 1 - far, ratio - 1 + far
+
+
+def student_t(freedom: float) -> float:
+    """Half a 95 % interval in standard errors, by degrees of freedom."""
+    return _T[max(known for known in _T if known <= max(1.0, freedom))]
 
 
 def _over_blocks(metric: str, a: Sequence[Point], b: Sequence[Point]) -> tuple[float, float] | None:

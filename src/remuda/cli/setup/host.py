@@ -124,9 +124,11 @@ def logs(tail: int, follow: bool, controller: bool) -> None:
     from remuda.base.disk.paths import state_paths
     from remuda.base.errors import NotFound
     from remuda.client import host_log
+    from remuda.fleet.head import no_head
 
     paths = state_paths()
     path = paths.fleet / "log/slurmctld.log" if controller else paths.host_log
     if not path.exists():
-        raise NotFound(f"there is no {path} yet", hint=f"remuda host start{' --port 8090' if controller else ''}")
+        is_head = (paths.fleet / "head.json").exists()
+        raise NotFound(f"there is no {path} yet", hint="remuda host start") if is_head or not controller else no_head()
     host_log.read(path, echo, tail=tail, follow=follow)

@@ -173,7 +173,7 @@ class Fleet:
         """
         async with self._turn:
             if self.head is None:
-                raise NotFound("this host is not the head of a fleet", hint="remuda host start --port 8090")
+                raise head.no_head()
             controller = self._controller
             if controller is None:
                 controller = await asyncio.to_thread(self._make_controller, self.head)
@@ -203,9 +203,7 @@ class Fleet:
         """
         async with self._turn:
             if self.head is None:
-                raise NotFound(
-                    "this host is not the head of a fleet", hint="make it one: remuda host start --port 8090"
-                )
+                raise head.no_head()
             if self._roll is None or not self._fingerprint:
                 raise Unavailable(self.trouble)
             return self.head, self._roll

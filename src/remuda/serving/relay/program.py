@@ -6,7 +6,6 @@ It stands on the machine of the host, at a port that never changes, and passes e
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import signal
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from remuda.base import descriptors
+from remuda.serving.flags import Parser
 from remuda.serving.relay.connection import ClientConnection
 from remuda.serving.relay.descriptors import Room
 from remuda.serving.relay.exchange import HOLD_S, RelayCounters
@@ -169,9 +169,9 @@ class FollowingRelay(Relay):
             watching.cancel()
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """All flags."""
-    made = argparse.ArgumentParser(prog="python -m remuda.enter relay", allow_abbrev=False)
+    made = Parser("relay")
     made.add_argument("--host", default="127.0.0.1", help="address to listen on")
     made.add_argument("--port", type=int, required=True, help="port to listen on")
     made.add_argument("--file", type=Path, required=True, help="router.json of the run directory")

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from remuda.backends.base import CHILD_ENDED, Ending, Life, Observed
-from remuda.backends.kubernetes.observing import Seen, observed
+from remuda.backends.base import CHILD_ENDED, Ending, Life, Observed, Stray
+from remuda.backends.kubernetes.observing import Seen, observed, strays
+from remuda.backends.kubernetes.render import HOME, TOKENS
 from remuda.wire.exit import ExitRecord, seal, unseal
 
 T0, T1, T2 = "2026-11-01T10:00:00Z", "2026-11-01T10:00:05Z", "2026-11-01T10:01:00Z"
@@ -229,3 +230,18 @@ def test_the_newest_pod_counts() -> None:
     seen = look(job(), old, new)
     assert seen is not None
     assert seen.life is Life.RUNNING
+
+
+def test_a_pod_that_still_ends_without_its_job_is_listed() -> None:
+    noted = {TOKENS: TOKEN, HOME: "/h"}
+    left, over, foreign = pod("Running", deleted=True), pod("Failed", state=done(85)), pod("Running")
+    for one in (left, over):
+        one["metadata"]["annotations"] = noted
+    for pods, listed in (((left,), [Stray(TOKEN, "j", Life.RUNNING, "Terminating", "n1", AT1, "/h")]), ((over,), []),
+                         ((foreign,), []), ((), [])):  # fmt: skip
+        seen = Seen([], pods)
+        assert [stray for name in seen.names for stray in strays(name, seen)] == listed
+    made = job()
+    made["metadata"]["annotations"] = noted
+    seen = Seen([made], [left])
+    assert [stray.since for name in seen.names for stray in strays(name, seen)] == [AT1 - 5], "once"

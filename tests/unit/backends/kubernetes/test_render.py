@@ -69,6 +69,7 @@ def test_what_was_said_is_sent() -> None:
     assert job["metadata"]["namespace"] == secret["metadata"]["namespace"] == "ml"
     spec = job["spec"]
     assert (spec["suspend"], spec["activeDeadlineSeconds"], spec["ttlSecondsAfterFinished"]) == (True, 90, 3600)
+    assert spec["template"]["metadata"]["annotations"] == job["metadata"]["annotations"], "it may outlive its Job"
     pod = spec["template"]["spec"]
     assert pod["nodeSelector"] == {"zone": "a", "fast": "", "nvidia.com/gpu.product": "H100"}
     assert pod["tolerations"] == [

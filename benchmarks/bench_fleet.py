@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import signal
 import socket
@@ -36,7 +35,7 @@ JOINED_S, FIRST_LINE, LOG_PERCENT, BEHIND_S, IDLE_PERCENT, IDLE_MB = 10.0, 1.5, 
 MANY_PERCENT, KNOWN_S, NODES_MS = 2.0, 10.0, 150.0
 RATE = 10
 """Megabytes of log a second."""
-WRITES = """
+WRITES = """#!{python}
 import sys, time
 begin = time.time()
 for number in range({rate} * {seconds}):
@@ -131,6 +130,13 @@ def joined(head: BenchHome, box: Box, port: int, text: str) -> float:
     return time.monotonic() - begin
 
 
+def empty(home: BenchHome) -> Path:
+    """A folder of the command with nothing in it, as it would travel to a node that shares nothing."""
+    folder = home.root / "folder"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 def log_of(home: BenchHome, name: str) -> Path | None:
     """The log of a run's first attempt, where it is."""
     return next((home.root / "home/workloads" / name).rglob("child.log"), None)
@@ -143,10 +149,10 @@ def first_lines(home: BenchHome, *where: str) -> float:
     took = []
     for number in range(TIMES + 1):
         begin = time.monotonic()
-        home.run("run", str(script), "--name", f"first-{number}", *where)
+        home.run("run", str(script), "--name", f"first-{number}", "--workdir", str(empty(home)), *where)
         until(lambda name=f"first-{number}": (path := log_of(home, name)) and path.stat().st_size, "its first line")  # type: ignore[misc]
         took.append(time.monotonic() - begin)
-        home.run("wait", f"first-{number}")
+        until(lambda name=f"first-{number}": home.client.get(f"/workloads/{name}")["phase"] == "DONE", "its end")  # type: ignore[misc]
     return statistics.median(took[1:])  # the program travels with the first
 
 
@@ -162,8 +168,8 @@ def logs(head: BenchHome, pids: Sequence[int]) -> list[Figure]:
     """CPU of client and host while a run writes, and how far what the head has is behind."""
     seconds = 6
     script = head.root / "writes.py"
-    script.write_text(WRITES.format(rate=RATE, seconds=seconds))
-    head.run("run", "--backend", "fleet", "--name", "writes", "--", sys.executable, str(script))
+    script.write_text(WRITES.format(python=sys.executable, rate=RATE, seconds=seconds))
+    head.run("run", str(script), "--backend", "fleet", "--name", "writes", "--workdir", str(empty(head)))
     until(lambda: (path := log_of(head, "writes")) and path.stat().st_size, "its first line")
     path = log_of(head, "writes")
     assert path is not None
@@ -193,12 +199,12 @@ def nodes_ms(head: BenchHome) -> float:
 def many(head: BenchHome, port: int, count: int, seconds: float) -> list[Figure]:
     """What so many nodes cost the head, and how soon another host knows them all."""
     host = int(head.client.get("/host")["pid"])
-    alone, few_ms = shares([host], seconds)[0], nodes_ms(head)
+    alone = shares([host], seconds)[0]
     clients = Clients(port, head.run("host", "token").strip(), count)
     clients.start()
     until(lambda: all(clients.heard), f"{count} nodes have joined", 120)
     time.sleep(5)
-    busy, many_ms = shares([host], seconds)[0], nodes_ms(head)
+    busy = shares([host], seconds)[0]
     os.kill(host, signal.SIGKILL)
     begin = time.monotonic()
     head.run("list")
@@ -206,21 +212,17 @@ def many(head: BenchHome, port: int, count: int, seconds: float) -> list[Figure]
     known = time.monotonic() - begin
     clients.ends = True
     clients.join(BEAT_S + 10)
-    told = len(json.loads(head.run("nodes", "--json")))
-    if told < count:
-        raise SystemExit(f"`remuda nodes` has {told} of {count}")
     return [
         Figure(f"host with {count} nodes at rest", busy, "% of a core", MANY_PERCENT, alone, "with one"),
-        Figure(f"`remuda nodes` of {count}: CPU", many_ms, "ms", NODES_MS, few_ms, "of one"),
         Figure(f"killed, until it has heard all {count} again", known, "s", KNOWN_S, BEAT_S, "between two beats"),
     ]
 
 
-def on_slurm() -> float:
-    """The first line of runs where nodes share the directory."""
-    with slurm_farm(cpu_farm(2)) as bed, BenchHome() as home:
+def on_slurm(count: int) -> tuple[float, float]:
+    """On a cluster of so many nodes that share the directory: seconds to the first line of runs, and `nodes_ms`."""
+    with slurm_farm(cpu_farm(count)) as bed, BenchHome() as home:
         home.env |= {name: bed.env()[name] for name in ("SLURM_CONF", "PATH")}
-        return first_lines(home, "--backend", "slurm", "--partitions", "cpu")
+        return first_lines(home, "--backend", "slurm", "--partitions", "cpu"), nodes_ms(home)
 
 
 def main() -> int:
@@ -232,7 +234,7 @@ def main() -> int:
     if os.getuid() != 0:
         sys.stdout.write("not measured: it makes a mount namespace, which is root's\n")
         return 0
-    beside, port = on_slurm(), three_ports()
+    (beside, many_ms), port = on_slurm(options.nodes), three_ports()
     with BenchHome() as head, Box(head.root) as box:
         text = head.run("host", "start", "--port", str(port), "--host", ADDRESS).strip()
         took = joined(head, box, port, text)
@@ -245,6 +247,7 @@ def main() -> int:
             *logs(head, pids),
             Figure("client at rest", shares(pids[:1], options.seconds)[0], "% of a core", IDLE_PERCENT),
             Figure("client's memory", resident_mb(pids[0]), "MB", IDLE_MB),
+            Figure(f"`remuda nodes` of {options.nodes}: CPU", many_ms, "ms", NODES_MS, nodes_ms(head), "of one"),
             *many(head, port + 1, options.nodes, options.seconds),
         ]  # fmt: skip
         box.run("client", "disconnect", "--force")

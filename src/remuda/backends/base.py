@@ -216,6 +216,8 @@ class Observed:
     """Why no report may have come of one that should have reported by now; told where none has."""
     unread: bool = False
     """What the allocation writes could not be read just now: that it is silent says nothing."""
+    lingers: bool = False
+    """The scheduler has ended it, and its node has not said yet that nothing of it is left."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from remuda.backends.base import Life, Observed
+from remuda.backends.base import Ending, Life, Observed
 from remuda.base.units import show_duration
 from remuda.policy.failover import is_pool_done, is_round_over
 from remuda.supervise.failures.ends import after_end, after_never, kept_url, retry_or_give_up, short_wait_s
@@ -24,6 +24,8 @@ _AGAIN_S = 5.0
 """Before a backend that did not answer is asked for the same submission again."""
 _SURELY_PENDING_S = 60.0
 """A scheduler that does not count requeues is believed that a running task is pending after so long a silence."""
+_KILLED_S = 30.0
+"""A node that lives has killed what it was told to kill so long after the grace."""
 GPU = "gpu_"
 """Begins the names of a task's numbers that its recorder tells."""
 _STEP = "progress_step"
@@ -191,6 +193,18 @@ def lost(task: Task, seen: Observed, silent: Silent | None) -> Task:
         return task
     cause = Cause.UNKNOWN if silent.node_is_heard else Cause.NODE
     return replace(task, ending=cause, reason=f"no sign of life for {show_duration(silent.for_s)}")
+
+
+def given_up(task: Task, group: Group, seen: Observed, now: float) -> Observed:
+    """The answer, as if a server that was ended for the silence of its node had ended, where only that node could say.
+
+    A scheduler may take minutes to give the node up. Whatever runs on there writes nothing, and is asked nothing.
+    """
+    is_lost = task.phase is Phase.STOPPING and task.ending is Cause.NODE and task.last_seen < task.since
+    is_over = seen.lingers and not seen.unread and now >= task.since + group.kill_grace_s + _KILLED_S
+    if is_lost and is_over and group.role.serves and not group.together:
+        return replace(seen, life=Life.ENDED, ending=Ending.NODE_FAILED, reason="its node does not say how it ended")
+    return seen
 
 
 def _grace_s(group: Group) -> float:

@@ -228,6 +228,7 @@ class Supervisor:
                 self._hearing.by_file(task.token)
             changes.evidence += self._findings.of(task, group, seen.report, now, changes.evidence)
             task = facts.reported(task, seen.report, now, since=looked_at)
+        seen = facts.given_up(task, group, seen, now)
         silent_s = self._hearing.silence_s(task, seen.requeues, self._time.presence)
         after = facts.observed(task, group, seen, now, silent_s=silent_s)
         after = facts.lost(after, seen, self._hearing.lost(task.token))

@@ -12,7 +12,7 @@ from remuda.base.errors import BackendUnreachable, Impossible, RemudaError
 from remuda.store.rows import StoryLine
 from remuda.supervise import facts
 from remuda.supervise.changes import Changes
-from remuda.supervise.failures.avoid import Advice
+from remuda.supervise.failures.avoid import Advice, asked_pools
 from remuda.supervise.groups import addresses
 from remuda.supervise.model import AVOIDS_ALL, AVOIDS_BANS, AVOIDS_NOTHING, Phase
 from remuda.supervise.state import text_of
@@ -20,7 +20,6 @@ from remuda.supervise.state import text_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from remuda.plan.model import Group, Pool
     from remuda.supervise.decide import Submit
     from remuda.supervise.failures.ledger import Exclusion, Judgement
     from remuda.supervise.model import Task
@@ -210,7 +209,7 @@ class Submitter:
                 workload,
                 group,
                 exclude_nodes=avoided,
-                pools=asked_pools(group, task),
+                pools=asked_pools(group, task.pool),
             )
             return backend.render(request)
         except RemudaError as error:
@@ -257,12 +256,6 @@ def _whole(tasks: Sequence[Task], rendered: Sequence[Rendered | Exception]) -> l
     known = zip(tasks, rendered, strict=True)
     failed = {pack_token(task.token): item for task, item in known if isinstance(item, Exception)}
     return [failed.get(item.pack, item) if isinstance(item, Rendered) else item for item in rendered]
-
-
-def asked_pools(group: Group, task: Task) -> tuple[Pool, ...]:
-    """Where the task's attempt is asked of: its pool, or all of them when its group hedges."""
-    chosen = tuple(pool for pool in group.pools if pool.name == task.pool)
-    return chosen or group.pools
 
 
 def _words(judgement: Judgement) -> str:

@@ -201,3 +201,39 @@ def test_a_move_that_the_table_does_not_know_tells_its_story() -> None:
 def test_every_phase_has_a_way_out_and_a_way_in() -> None:
     assert {phase for phase, _ in MOVES} == set(Phase)
     assert set(MOVES.values()) == set(Phase)
+
+
+LINGERS = replace(RUNS, native_state="COMPLETING", lingers=True)
+"""What a scheduler says for minutes of a job that it has ended, and whose node it does not hear."""
+ENDED_FOR = in_phase(Phase.STOPPING, since=NOW, last_seen=NOW - 60, ending=Cause.NODE)
+LATER = NOW + 40.0
+
+
+@pytest.mark.parametrize(
+    ("task", "role", "seen", "now", "expected"),
+    [
+        pytest.param(ENDED_FOR, Role.REPLICA, LINGERS, LATER, True, id="a replica"),
+        pytest.param(ENDED_FOR, Role.DECODE, LINGERS, LATER, True, id="a worker"),
+        pytest.param(ENDED_FOR, Role.REPLICA, LINGERS, LATER - 1, False, id="its node may be killing it"),
+        pytest.param(ENDED_FOR, Role.SCRIPT, LINGERS, LATER, False, id="a script may write still"),
+        pytest.param(ENDED_FOR, Role.RANK, LINGERS, LATER, False, id="so may a rank"),
+        pytest.param(ENDED_FOR, Role.DRIVER, LINGERS, LATER, False, id="so may a driver"),
+        pytest.param(ENDED_FOR, Role.SERVICE, LINGERS, LATER, False, id="so may a service"),
+        pytest.param(ENDED_FOR, Role.REPLICA, RUNS, LATER, False, id="it was not ended yet"),
+        pytest.param(ENDED_FOR, Role.REPLICA, replace(LINGERS, unread=True), LATER, False, id="it could not be read"),
+        pytest.param(replace(ENDED_FOR, last_seen=NOW), Role.REPLICA, LINGERS, LATER, False, id="it was heard since"),
+        pytest.param(replace(ENDED_FOR, ending=Cause.UNKNOWN), Role.REPLICA, LINGERS, LATER, False, id="node heard"),
+        pytest.param(replace(ENDED_FOR, ending=Cause.NONE), Role.REPLICA, LINGERS, LATER, False, id="it is not wanted"),
+        pytest.param(replace(ENDED_FOR, phase=Phase.READY), Role.REPLICA, LINGERS, LATER, False, id="others ended it"),
+    ],
+)  # fmt: skip
+def test_for_whose_end_nobody_waits(task: Task, role: Role, seen: Observed, now: float, *, expected: bool) -> None:
+    seen = facts.given_up(task, group(role=role), seen, now)
+    after = facts.observed(task, group(role=role), seen, now)
+    assert (after.phase is Phase.WAITING) is expected
+    assert (seen.ending is Ending.NODE_FAILED) is expected
+
+
+def test_what_shares_its_job_with_others_waits_for_its_end() -> None:
+    packed = group().model_copy(update={"together": True})
+    assert facts.given_up(ENDED_FOR, packed, LINGERS, LATER) is LINGERS

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.unit.supervise.build import group
 
+from remuda.backends.base import Feature
 from remuda.supervise.model import Cause, Phase
 
 if TYPE_CHECKING:
@@ -64,6 +65,32 @@ async def test_one_that_stays_silent_is_begun_again(bed: Bed) -> None:
     assert bed.task(2).failures == 0, "its node is to blame"
     assert [bed.task(index).attempt for index in (0, 1)] == [1, 1]
     assert not bed.twins()
+
+
+async def test_one_on_a_lost_node_is_begun_again_before_the_scheduler_gives_the_node_up(bed: Bed) -> None:
+    bed.backend.features |= {Feature.EXCLUDE_NODES}
+    await herd(bed)
+    old = bed.task(2).token
+    on(bed, 2, "another-node")
+    made = bed.backend.made[old]
+    completing = replace(made.seen, lingers=True)
+
+    def hook(verb: str) -> None:
+        if verb in ("after cancel", "after kill"):
+            made.seen = completing
+
+    bed.backend.hook = hook
+    await speak(bed, (0, 1), 90)
+    assert (bed.task(2).phase, bed.task(2).attempt) == (Phase.STOPPING, 1), "its node may be killing it"
+    await speak(bed, (0, 1), 60)
+    assert (bed.task(2).attempt, bed.task(2).cause, bed.task(2).failures) == (2, Cause.NODE, 0)
+    assert [(item.kind, item.node) for item in bed.journal.evidence(0.0)] == [("silent", "another-node")]
+    (gone,) = [item for item in bed.journal.allocations("w") if item.token == old]
+    assert (gone.cause, gone.reason) == (Cause.NODE, "its node does not say how it ended")
+    bed.backend.hook = lambda _: None
+    bed.backend.end(old, 137)
+    await speak(bed, (0, 1), 20)
+    assert bed.task(2).attempt == 2, "whatever becomes of the old one is nothing to it"
 
 
 async def test_a_node_on_which_others_are_heard_is_not_to_blame(bed: Bed) -> None:

@@ -85,6 +85,37 @@ def test_at_least_half_is_kept_and_the_weakest_are_dropped() -> None:
     assert avoided(evidence, count=5, needed=5) == []
 
 
+@pytest.mark.parametrize(
+    ("usable", "away", "evidence", "needed", "wanted", "expected"),
+    [
+        pytest.param(3, 0, [against("n0")], 1, 2, ["n0"], id="two are enough for all of it"),
+        pytest.param(3, 0, [against("n0")], 2, 3, [], id="all of it needs the third, too"),
+        pytest.param(3, 0, [against("n0")], 2, 4, ["n0"], id="it does not fit anyway"),
+        pytest.param(3, 1, [against("n0")], 1, 4, ["n0"], id="it does not fit while one is away"),
+        pytest.param(2, 1, [against("n2")], 1, 2, ["n2"], id="who is away is not needed"),
+        pytest.param(2, 1, [against("n2")], 1, 3, [], id="who is away is waited for"),
+        pytest.param(2, 1, [against("n2")], 1, 4, ["n2"], id="who is away would not make it fit"),
+        pytest.param(3, 0, [ban("n0")], 2, 3, ["n0"], id="a ban stands before all of it"),
+        pytest.param(3, 0, [ban("n0")], 3, 3, [], id="a ban gives way to one task"),
+        pytest.param(4, 0, [ban("n0"), against("n1")], 1, 4, ["n0", "n1"], id="with a ban it does not fit"),
+        pytest.param(4, 0, [ban("n0"), against("n1")], 1, 3, ["n0"], id="with a ban it fits barely"),
+        pytest.param(6, 0, [against("n0"), *[against("n1")] * 2], 1, 5, ["n1"], id="the least bad one is spared"),
+        pytest.param(6, 0, [against(f"n{n}") for n in range(4)], 1, 2, ["n3", "n2", "n1"], id="half is kept as before"),
+    ],
+)  # fmt: skip
+def test_as_many_are_kept_as_the_whole_workload_wants_at_once(
+    usable: int, away: int, evidence: list[Evidence], needed: int, wanted: int, expected: list[str]
+) -> None:
+    candidates = [*nodes(usable), *nodes(usable + away, usable=False)[usable:]]
+    for pools in (("p",), ()):
+        said = judge(
+            evidence, NOW, cluster="slurm", candidates=candidates, pools=pools, needed=needed, wanted=wanted,
+            policy=POLICY,
+        )  # fmt: skip
+        assert [item.node for item in said.excluded] == expected
+        assert len(said.spared) == len({item.node for item in evidence}) - len(expected)
+
+
 def test_bans_leave_as_many_as_are_needed_and_the_rest_is_told() -> None:
     evidence = [ban(f"n{number}", "smells") for number in range(5)]
     said = judge(evidence, NOW, cluster="slurm", candidates=nodes(5), pools=(), needed=2, policy=POLICY)
@@ -158,15 +189,23 @@ ALL_STUMBLED = [against(f"n{number}") for number in range(8)]
 
 
 @settings(deadline=None)
-@given(evidence=much, count=st.integers(1, 8), needed=st.integers(1, 8), policy=policies)
-@example(evidence=ALL_STUMBLED, count=8, needed=1, policy=POLICY)
-@example(evidence=ALL_STUMBLED, count=2, needed=1, policy=POLICY)
-@example(evidence=[*ALL_STUMBLED, ban("n0")], count=8, needed=2, policy=POLICY)
-def test_nobody_starves(evidence: list[Evidence], count: int, needed: int, policy: NodePolicy) -> None:
-    said = judge(evidence, NOW, cluster="slurm", candidates=nodes(count), pools=("p",), needed=needed, policy=policy)
+@given(
+    evidence=much, count=st.integers(1, 8), needed=st.integers(1, 8), wanted=st.integers(0, 8), policy=policies,
+)  # fmt: skip
+@example(evidence=ALL_STUMBLED, count=8, needed=1, wanted=0, policy=POLICY)
+@example(evidence=ALL_STUMBLED, count=8, needed=1, wanted=7, policy=POLICY)
+@example(evidence=ALL_STUMBLED, count=2, needed=1, wanted=2, policy=POLICY)
+@example(evidence=[*ALL_STUMBLED, ban("n0")], count=8, needed=2, wanted=7, policy=POLICY)
+def test_nobody_starves(evidence: list[Evidence], count: int, needed: int, wanted: int, policy: NodePolicy) -> None:
+    said = judge(
+        evidence, NOW, cluster="slurm", candidates=nodes(count), pools=("p",), needed=needed, wanted=wanted,
+        policy=policy,
+    )  # fmt: skip
     left = count - len(said.excluded)
     assert left >= min(needed, count)
     assert len(said.excluded) <= policy.limit
+    if count - sum(item.is_ban for item in said.excluded) >= wanted:
+        assert left >= wanted, "what fits on the nodes that nobody banned, fits on those that are left"
     if not all(item.is_ban for item in said.excluded):
         assert left >= count / 2, "bans come first, so that what the ledger itself excludes never takes the half"
     names = [item.node for item in (*said.excluded, *said.spared)]

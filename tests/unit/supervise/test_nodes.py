@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.fakes.backend import FakeBackend
 from tests.unit.supervise.bed import Bed, Killed, only
-from tests.unit.supervise.build import pools, script
+from tests.unit.supervise.build import group, pools, script, workload
 
 from remuda.backends.base import Cluster, Feature, Life, Node, PoolInfo
-from remuda.plan.model import Failover
+from remuda.plan.model import Failover, Group, Pack, Resources, Role, Seat
 from remuda.store.rows import Evidence
 from remuda.supervise.explain import explain
+from remuda.supervise.failures.avoid import nodes_at_once
 from remuda.supervise.failures.ledger import BAN
 from remuda.supervise.model import AVOIDS_ALL, AVOIDS_BANS, AVOIDS_NOTHING, Phase
 from remuda.wire.fault import Fault
@@ -148,6 +150,126 @@ async def test_the_evidence_of_an_end_is_written_with_it_or_not_at_all(bed: Bed)
     await bed.go(3)
     assert bed.phases() == [Phase.WAITING]
     assert [(item.kind, item.token) for item in bed.journal.store.evidence(0.0)] == [("no-gpu", "w.script.0.1.u1")]
+
+
+LARGE = [Node(f"n{number}", "idle", True, ("p",), cpus=16, mem_bytes=64, gpus=8) for number in range(3)]
+WHOLE = Resources(gpus=8, whole_nodes=True)
+
+
+def asks(name: str, count: int, needs: Resources, **more: object) -> Group:
+    return group(name, count, role=Role.PREFILL).model_copy(update={"resources": needs, **more})
+
+
+SPANNING = asks("prefill", 1, WHOLE.model_copy(update={"nodes": 2}))
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        pytest.param([SPANNING, asks("decode", 1, WHOLE)], 3, id="whole nodes"),
+        pytest.param([asks("a", 3, WHOLE), asks("router", 1, Resources(cpus=1))], 4, id="no room beside whole nodes"),
+        pytest.param([asks("a", 3, Resources(gpus=8)), asks("b", 1, Resources(cpus=1))], 3, id="all GPUs of a node"),
+        pytest.param([asks("a", 3, Resources(cpus=16))], 3, id="all CPUs of a node"),
+        pytest.param([asks("a", 3, Resources(mem_bytes=40))], 2, id="memory, as if it could be shared out"),
+        pytest.param([asks("a", 8, Resources(gpus=1)), asks("b", 2, Resources(gpus=4))], 2, id="GPUs of shared nodes"),
+        pytest.param([asks("a", 16, Resources())], 1, id="who asks for nothing has a CPU"),
+        pytest.param([asks("a", 1, Resources(nodes=2))], 2, id="one that spans nodes is on as many"),
+        pytest.param([asks("a", 9, WHOLE, at_most=2)], 2, id="two at a time"),
+        pytest.param([asks("a", 3, WHOLE, quorum=2)], 2, id="a gang goes on with its quorum"),
+        pytest.param([], 0, id="nothing"),
+    ],
+)  # fmt: skip
+def test_how_many_nodes_a_workload_has_at_once(groups: list[Group], expected: int) -> None:
+    want = workload(*groups or [group()])
+    assert nodes_at_once(want, {one.name: one.count for one in groups}, LARGE) == expected
+
+
+@pytest.mark.parametrize(("needs", "expected"), [(WHOLE, 3), (Resources(gpus=4), 2)], ids=["whole", "shared"])
+def test_a_pack_has_its_nodes_once(needs: Resources, expected: int) -> None:
+    seats = tuple(Seat(group=name, index=0, node=node, place=0) for node, name in enumerate(("prefill", "decode")))
+    packed = workload(asks("prefill", 1, needs), asks("decode", 1, needs), asks("alone", 1, needs))
+    packed = packed.model_copy(update={"pack": Pack(nodes=2, seats=seats)})
+    assert nodes_at_once(packed, {"prefill": 1, "decode": 1, "alone": 1}, LARGE) == expected
+
+
+def test_of_nodes_whose_size_nobody_tells_only_whole_ones_count() -> None:
+    want = workload(asks("a", 3, Resources(gpus=8)), asks("b", 2, WHOLE))
+    assert nodes_at_once(want, {"a": 3, "b": 2}, [Node("n1", "idle", usable=True)]) == 2
+
+
+shares = st.builds(Resources, gpus=st.integers(0, 8), cpus=st.integers(0, 16), mem_bytes=st.integers(0, 64))
+
+
+@settings(deadline=None)
+@given(rooms=st.lists(st.lists(shares, min_size=1, max_size=6), max_size=4), whole=st.integers(0, 3))
+def test_what_runs_on_so_many_nodes_is_never_taken_to_need_more(rooms: list[list[Resources]], whole: int) -> None:
+    """Each node has as much of its list as fits there; so all of that fits on as many nodes as there are lists."""
+    placed = [asks(f"whole-{number}", 1, WHOLE) for number in range(whole)]
+    for number, room in enumerate(rooms):
+        free = {"gpus": 8, "cpus": 16, "mem_bytes": 64}
+        for place, needs in enumerate(room):
+            takes = {"gpus": needs.gpus, "cpus": max(1, needs.cpus), "mem_bytes": needs.mem_bytes}
+            if all(free[what] >= amount for what, amount in takes.items()):
+                free = {what: free[what] - amount for what, amount in takes.items()}
+                placed.append(asks(f"part-{number}-{place}", 1, needs))
+    counts = {one.name: 1 for one in placed}
+    assert nodes_at_once(workload(*placed or [group()]), counts, LARGE) <= whole + len(rooms)
+
+
+async def stumbled(bed: Bed, *groups: Group, machines: int = 3, place: dict[str, object] | None = None) -> set[str]:
+    """What allocations avoid, asked for when the first of so many whole machines has failed before."""
+    bed.backend.features |= {Feature.EXCLUDE_NODES, Feature.POOLS}
+    large = tuple(replace(LARGE[0], name=f"n{number}") for number in range(machines))
+    small = tuple(Node(f"m{number}", "idle", True, ("p",), cpus=4) for number in range(4 if place else 0))
+    bed.backend.has = Cluster((*large, *small), (PoolInfo("p", is_default=True), PoolInfo("q")))
+    bed.journal.record(evidence=STUMBLED[:1])
+    bed.up(*groups, place=place)
+    await bed.go(30)
+    return {node for request in bed.backend.requests.values() for node in request.exclude_nodes}
+
+
+DECODE = asks("decode", 1, WHOLE)
+
+
+@pytest.mark.parametrize(
+    ("groups", "machines", "avoids"),
+    [
+        pytest.param([SPANNING, DECODE], 3, False, id="it needs all three"),
+        pytest.param([SPANNING, DECODE], 4, True, id="there is another one"),
+        pytest.param([SPANNING, asks("decode", 2, WHOLE)], 3, True, id="it does not fit"),
+        pytest.param([SPANNING, asks("decode", 1, WHOLE, pools=pools("q"))], 3, True, id="its other part is elsewhere"),
+        pytest.param([SPANNING, asks("decode", 1, WHOLE, backend="other")], 3, True, id="another backend has the rest"),
+        pytest.param([asks("replica", 3, Resources(gpus=8))], 3, False, id="a swarm that needs all three"),
+        pytest.param([asks("replica", 3, Resources(gpus=4))], 3, True, id="replicas share a machine"),
+        pytest.param([asks("replica", 3, WHOLE, pools=pools("p", "q"))], 3, False, id="all ask for one of two pools"),
+        pytest.param([asks("a", 3, WHOLE, pools=pools("p", "q"), failover=Failover(hedge=True))], 3, True, id="hedged"),
+        pytest.param([script(count=3, indices=(1, 2, 3), resources=WHOLE)], 3, True, id="an array, in turn"),
+    ],
+)  # fmt: skip
+async def test_a_machine_is_not_avoided_that_the_whole_workload_needs(
+    bed: Bed, groups: list[Group], machines: int, *, avoids: bool
+) -> None:
+    bed.others["other"] = FakeBackend(bed.clock)
+    bed.new_host()
+    assert await stumbled(bed, *groups, machines=machines) == ({"n0"} if avoids else set())
+    said = "avoids n0 (silent)" if avoids else "would avoid, but needs nodes: n0 (silent)"
+    assert f"{groups[0].name}: {said}" in [line.reason for line in bed.story() if line.kind == "nodes"]
+
+
+async def test_what_may_run_on_other_machines_too_is_not_counted(bed: Bed) -> None:
+    """The router may be on a node without GPUs, so that it takes none of the workers' away."""
+    groups = [SPANNING, asks("router", 1, Resources(cpus=1))]
+    assert await stumbled(bed, *groups, place={"partition": "p"}) == {"n0"}
+
+
+async def test_what_has_ended_for_good_needs_no_machine(bed: Bed) -> None:
+    await stumbled(bed, SPANNING, script(resources=WHOLE))
+    assert bed.backend.requests["w.prefill.0.1.u1"].exclude_nodes == ()
+    bed.backend.end(only(bed).token, 0)
+    bed.backend.end("w.prefill.0.1.u1", 1)
+    await bed.go(60)
+    assert only(bed).phase is Phase.DONE
+    assert bed.backend.requests["w.prefill.0.2.u1"].exclude_nodes == ("n0",)
 
 
 async def test_explain_tells_why_it_runs_where_it_runs(bed: Bed) -> None:

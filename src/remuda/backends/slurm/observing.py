@@ -134,6 +134,7 @@ def live(line: QueueLine, token: str, files: RunDirectories, now: float) -> Obse
         state.reason,
         pool="" if "," in line.partition else line.partition,
         requeues=files.restarts(token),
+        lingers=word == "COMPLETING",
     )
     if state.life is Life.RUNNING:
         report, is_unread = files.report(token)

@@ -6,9 +6,10 @@
   two that fail on different GPUs. Evidence that names no device is added to that against each of them.
 - A ban by a person is evidence too. It holds even where `NodePolicy.exclude` is off: that opts out of the ledger's own
   conclusions, not of a person's word.
-- Nobody starves. Of each pool's usable nodes at least half, and as many as the task needs, are kept; the weakest are
-  dropped from the exclusions first. Bans are dropped last, and only when fewer nodes than needed would be left. Where
-  too few nodes are usable now, those that are not are kept in the same way: they may be the first to come back.
+- Nobody starves. Of each pool's usable nodes at least half, and as many as the task needs, are kept; so are as many as
+  its whole workload wants at once, where there are so many. The weakest are dropped from the exclusions first. Bans are
+  dropped last, and only when fewer nodes than the task needs would be left. Where too few nodes are usable now, those
+  that are not are kept in the same way: they may be the first to come back.
 - Where it is not known which nodes a pool has, nobody could say how many are left: then only bans count.
 """
 
@@ -68,6 +69,7 @@ def judge(
     candidates: Sequence[Node],
     pools: Sequence[str],
     needed: int,
+    wanted: int = 0,
     policy: NodePolicy,
 ) -> Judgement:
     """Say which nodes are to be avoided, and which only would be.
@@ -79,10 +81,11 @@ def judge(
         candidates: its nodes that suit the task, as far as they are known.
         pools: names of the pools that are asked, each of which keeps enough nodes of its own; empty: all are one pool.
         needed: how many nodes the task needs at once.
+        wanted: how many of the candidates its whole workload does.
         policy: of the task's group.
     """
     found = _suspects([item for item in evidence if item.cluster == cluster and item.expires_at > now], policy)
-    rooms = _rooms(candidates, pools, needed)
+    rooms = _rooms(candidates, pools, needed, wanted)
     if not rooms:
         bans = [item for item in found if item.is_ban]
         rest = [item for item in found if not item.is_ban]
@@ -109,6 +112,7 @@ class _Room:
     nodes: dict[str, bool]
     """Name -> whether it is usable now."""
     needed: int
+    wanted: int
     left: set[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -119,23 +123,25 @@ class _Room:
         usable = {node for node, is_usable in self.nodes.items() if is_usable}
         left = self.left & usable
         if suspect.node in usable:
-            return len(left) - 1 >= self._keep(usable, suspect)
-        return len(left) >= self.needed or len(self.left) - 1 >= self._keep(self.nodes, suspect)
+            return len(left) - 1 >= self._keep(usable, left, suspect)
+        needed = self._needed(self.left, suspect)
+        return len(left) >= needed or len(self.left) - 1 >= self._keep(self.nodes, self.left, suspect)
 
-    def _keep(self, among: Collection[str], suspect: Exclusion) -> int:
-        return self.needed if suspect.is_ban else max(self.needed, (len(among) + 1) // 2)
+    def _keep(self, among: Collection[str], left: Collection[str], suspect: Exclusion) -> int:
+        needed = self._needed(left, suspect)
+        return needed if suspect.is_ban else max(needed, (len(among) + 1) // 2)
+
+    def _needed(self, left: Collection[str], suspect: Exclusion) -> int:
+        """A workload that does not fit is helped by no node, and a person's word gives way to the task alone."""
+        return max(self.needed, self.wanted) if len(left) >= self.wanted and not suspect.is_ban else self.needed
 
 
-def _rooms(candidates: Iterable[Node], pools: Sequence[str], needed: int) -> list[_Room]:
-    """One for each pool of which a node is known."""
-    if not pools:
-        nodes = {node.name: node.usable for node in candidates}
-        return [_Room(nodes, needed)] if nodes else []
-    known: dict[str, dict[str, bool]] = {pool: {} for pool in pools}
-    for node in candidates:
-        for pool in known.keys() & set(node.pools):
-            known[pool][node.name] = node.usable
-    return [_Room(nodes, needed) for nodes in known.values() if nodes]
+def _rooms(candidates: Sequence[Node], pools: Sequence[str], needed: int, wanted: int) -> list[_Room]:
+    """One for each pool of which a node is known; without pools one for all nodes."""
+    known = [
+        {node.name: node.usable for node in candidates if not pool or pool in node.pools} for pool in pools or ("",)
+    ]
+    return [_Room(nodes, needed, wanted) for nodes in known if nodes]
 
 
 def weigh(evidence: Sequence[Evidence]) -> float:

@@ -12,6 +12,7 @@ import pytest
 
 from remuda.backends.base import CHILD_ENDED, Cluster, Ending, Life, Node, Observed
 from remuda.backends.slurm import observing
+from remuda.backends.slurm.files import RunDirectories
 from remuda.backends.slurm.parsing.parse import AccountLine, JobDetail, QueueLine
 from remuda.backends.slurm.parsing.reasons import is_permanent
 from remuda.supervise.failures.causes import classify
@@ -20,6 +21,7 @@ from remuda.wire.exit import STOPPED, ExitRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 ACCOUNT = AccountLine("7", "w.script.0.1.u", "me", "COMPLETED", 0, 0, "cpu", "n1", 10.0, 20.0, "None")
 LINE = QueueLine(
@@ -159,6 +161,15 @@ def test_the_node_programs_word_is_better() -> None:
     # A script that reached its end did so, whatever happened to its node then.
     done = replace(record, code=0, child_exit_code=0)
     assert ended(replace(ACCOUNT, state="NODE_FAIL"), done).ending is Ending.NONE
+
+
+@pytest.mark.parametrize(
+    ("state", "lingers"), [("RUNNING", False), ("COMPLETING", True), ("RUNNING,COMPLETING", True), ("PENDING", False)]
+)
+def test_what_slurm_has_ended_and_cleans_up_after_lingers(tmp_path: Path, state: str, *, lingers: bool) -> None:
+    seen = observing.live(replace(LINE, state=state), LINE.name, RunDirectories(tmp_path), 1000.0)
+    assert seen is not None
+    assert seen.lingers is lingers
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from remuda.testing.slurm import cpu_farm
 from remuda.wire.fleet import BEAT_S, Beat, Joined, Joining, Levels
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 ADDRESS, TIMES = "127.0.0.1", 5
 JOINED_S, FIRST_LINE, LOG_PERCENT, BEHIND_S, IDLE_PERCENT, IDLE_MB = 10.0, 1.5, 10.0, 3.0, 0.5, 60.0
@@ -218,11 +218,11 @@ def many(head: BenchHome, port: int, count: int, seconds: float) -> list[Figure]
     ]
 
 
-def on_slurm(count: int) -> tuple[float, float]:
-    """On a cluster of so many nodes that share the directory: seconds to the first line of runs, and `nodes_ms`."""
+def on_slurm(count: int, ask: Callable[[BenchHome], float]) -> float:
+    """What is measured on a cluster of so many nodes, which share the directory."""
     with slurm_farm(cpu_farm(count)) as bed, BenchHome() as home:
         home.env |= {name: bed.env()[name] for name in ("SLURM_CONF", "PATH")}
-        return first_lines(home, "--backend", "slurm", "--partitions", "cpu"), nodes_ms(home)
+        return ask(home)
 
 
 def main() -> int:
@@ -234,7 +234,8 @@ def main() -> int:
     if os.getuid() != 0:
         sys.stdout.write("not measured: it makes a mount namespace, which is root's\n")
         return 0
-    (beside, many_ms), port = on_slurm(options.nodes), three_ports()
+    beside = on_slurm(1, lambda home: first_lines(home, "--backend", "slurm", "--partitions", "cpu"))
+    many_ms, port = on_slurm(options.nodes, nodes_ms), three_ports()
     with BenchHome() as head, Box(head.root) as box:
         text = head.run("host", "start", "--port", str(port), "--host", ADDRESS).strip()
         took = joined(head, box, port, text)

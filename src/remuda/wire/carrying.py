@@ -70,7 +70,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Piece:
+class FilePart:
     """What comes there, as base64; empty at the end."""
 
     data: str = ""

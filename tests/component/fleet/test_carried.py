@@ -215,8 +215,8 @@ def test_its_folder_travels_once_and_what_it_wrote_comes_back(fleet: Fleet) -> N
     assert fleet.head.run("pull", "two", "out.txt", "--to", ".").stderr == "1 file in .\n"
     assert (fleet.head.root / "out.txt").read_text() == "result\n"
     assert (project / "data" / "in.txt").read_text() == "input"
-    said = fleet.head.run("pull", "two", "model.py", check=False)
-    assert said.stderr == "error: two wrote no 'model.py'\n  it wrote data/in.txt, out.txt\n"
+    done = fleet.head.run("pull", "two", "model.py", check=False)
+    assert done.stderr == "error: two wrote no 'model.py'\n  it wrote data/in.txt, out.txt\n"
 
 
 def test_a_folder_that_cannot_travel_is_why_a_run_fails(fleet: Fleet) -> None:

@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import os
+import shutil
 import subprocess
 import tarfile
 from typing import TYPE_CHECKING, BinaryIO
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, BinaryIO
 import pytest
 
 from remuda.base.errors import InputError, NotFound
-from remuda.client import results
 from remuda.client.results import pull
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def test_fetched_again_all_is_there_or_as_it_was(tmp_path: Path, monkeypatch: py
         file.write(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(results.shutil, "copyfileobj", full)
+    monkeypatch.setattr(shutil, "copyfileobj", full)
     with pytest.raises(InputError) as caught:
         pull(VIEW, tmp_path, "", to)
     assert caught.value.message == f"{to}/a: cannot be written: no space left on device"

@@ -75,7 +75,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(Rejected) as caught:
         packed(tmp_path / "gone", tmp_path)
     assert str(caught.value) == (
-        f"{tmp_path}/gone is no folder of the head's machine, and the folder of a command goes to its node"
+        f"{tmp_path}/gone is not a folder on the head's machine, and the folder of a command goes to its node"
     )
 
 

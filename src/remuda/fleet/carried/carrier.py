@@ -34,9 +34,9 @@ from remuda.wire.carrying import (
     RESULTS,
     WORK,
     Errand,
+    FilePart,
     Kept,
     Parcel,
-    Piece,
     Push,
     Wanted,
     is_grown,
@@ -299,7 +299,7 @@ class Carrier:
             prune(self._store)
             part = path.with_suffix(".part")
             with create(part, 0o600) as file:
-                while data := b64decode((await self._ask("piece", Wanted(token, name, file.tell()), Piece)).data):
+                while data := b64decode((await self._ask("piece", Wanted(token, name, file.tell()), FilePart)).data):
                     file.write(data)
                 file.flush()
                 await asyncio.to_thread(os.fsync, file.fileno())

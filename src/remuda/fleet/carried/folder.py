@@ -44,7 +44,7 @@ def pack(root: Path, store: Path, without: Path) -> Path:
         OSError: it cannot be read, or its file not written.
     """
     if not root.is_dir():
-        raise Rejected(f"{root} is no folder of the head's machine, and the folder of a command goes to its node")
+        raise Rejected(f"{root} is not a folder on the head's machine, and the folder of a command goes to its node")
     found = _found(root, without.resolve())
     said = "".join(f"{name}\0{one.st_mode}\0{one.st_size}\0{one.st_mtime_ns}\0" for name, one in found.items())
     path = store / f"{hashlib.sha256(os.fsencode(said)).hexdigest()[:32]}.tar"

@@ -37,9 +37,9 @@ from remuda.wire.carrying import (
     PIECE_BYTES,
     RESULTS,
     Errand,
+    FilePart,
     Kept,
     Parcel,
-    Piece,
     Push,
     Wanted,
     is_grown,
@@ -172,7 +172,7 @@ class Carrying:
     def _kept(self, token: str) -> dict[str, Any]:
         return self._left.carried(token) if is_token(token) else {}
 
-    def piece(self, node: str, wanted: Wanted) -> Piece:
+    def piece(self, node: str, wanted: Wanted) -> FilePart:
         """More of a file that a node's parcel names.
 
         Raises:
@@ -186,7 +186,7 @@ class Carrying:
         try:
             with (folder / wanted.name).open("rb") as file:
                 file.seek(min(max(0, wanted.at), 1 << 40))
-                return Piece(b64encode(file.read(PIECE_BYTES)).decode())
+                return FilePart(b64encode(file.read(PIECE_BYTES)).decode())
         except OSError as error:
             raise Unavailable(f"{wanted.name} cannot be read: {error}") from error
 

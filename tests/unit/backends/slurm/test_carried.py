@@ -82,7 +82,7 @@ def test_what_means_nothing_there_is_refused(name: str) -> None:
 
 
 def test_a_folder_of_logs_that_nobody_asked_for_is_not_written() -> None:
-    place = {"home": "/home/me/.remuda", "log_directory": "/home/me/.remuda/logs"}
+    place: dict[str, object] = {"home": "/home/me/.remuda", "log_directory": "/home/me/.remuda/logs"}
     child = json.loads(render(request(place=place), SITE).files[f"{FOLDER}/child.json"])
     assert child["copy_to"] == ""
 

@@ -109,7 +109,7 @@ def test_what_a_node_has_spoilt_is_said(tmp_path: Path, data: bytes | None) -> N
 def test_a_small_file_of_a_node_fills_no_disk(tmp_path: Path) -> None:
     path = came(tmp_path, "script-0/attempt-1-x", {"a": "1"})
     (tmp_path / "hole").touch()
-    os.truncate(tmp_path / "hole", 1 << 40)
+    os.truncate(tmp_path / "hole", 64 << 20)
     (tmp_path / "real").write_text("1")
     subprocess.run(["tar", "-C", str(tmp_path), "--sparse", "-cf", str(path), "hole", "real"], check=True)
     to = tmp_path / "to"

@@ -26,7 +26,7 @@ import uvloop
 from remuda.plan.front import RouterSettings, router_group
 from remuda.plan.model import HOST_MARK, PORT_MARK, Endpoint
 from remuda.serving.client import call
-from remuda.serving.router import replicas, router_named
+from remuda.serving.router import Member, router_named
 
 KEY = "connections x engine"
 INSTALL = "nginx is not there; install it to have a comparison: apt-get install nginx-light"
@@ -190,7 +190,7 @@ async def start_router(stack: ExitStack, name: str, members: frozenset[str]) -> 
     process = start(stack, argv, command.env)
     url = f"http://127.0.0.1:{port}"
     await until_up(url)
-    changes = await router.sync(url, replicas(members), wait_s=5)
+    changes = await router.sync(url, frozenset(map(Member, members)), wait_s=5)
     if changes.added != members:
         raise SystemExit(f"{name} did not take its members: {changes}")
     await asyncio.sleep(1.5)  # nginx's old processes end, smg's first probes run

@@ -91,12 +91,15 @@ class Left:
         return whose
 
     def carried(self, token: str) -> dict[str, Any]:
-        """What is noted of an allocation that a node with files of its own has; empty where none has it."""
+        """What is noted of an allocation that a node with files of its own has, if one has it; errors as `claim`."""
+        path = f"{self.folder(token)}/{KEEPS}"
         try:
-            found: dict[str, Any] = json.loads(_text(f"{self.folder(token)}/{KEEPS}"))
-        except (OSError, ValueError):
+            found = json.loads(_text(path))
+        except (FileNotFoundError, NotADirectoryError, ValueError):
             return {}
-        return found
+        except OSError as error:  # a node would remove what it has of another's
+            raise BackendUnreachable(f"{path} cannot be read: {error}") from error
+        return found if isinstance(found, dict) and isinstance(found.get("node"), str) else {}
 
 
 def _text(path: str) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import secrets
 import shutil
 import tarfile
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from remuda.base.disk.files import create
 from remuda.base.errors import InputError, NotFound
-from remuda.wire.carrying import RESULTS
+from remuda.wire.carrying import KEEPS, RESULTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,11 +41,14 @@ def pull(view: Mapping[str, Any], workloads: Path, wanted: str, to: Path) -> lis
     there: list[str] = []
     made: list[Path] = []
     for task, path in found.items():
-        with tarfile.open(path) as file:
-            for one in file:
-                there.append(one.name)
-                if one.isreg() and _is_wanted(one.name, wanted.rstrip("/")):
-                    made.append(_write(file, one, to / task if len(found) > 1 else to))
+        try:
+            with tarfile.open(path, "r:") as file:
+                for one in file:
+                    there.append(one.name)
+                    if one.isreg() and not one.issparse() and _is_wanted(one.name, wanted.rstrip("/")):
+                        made.append(_write(file, one, to / task if len(found) > 1 else to))
+        except (tarfile.TarError, ValueError) as error:
+            raise NotFound(f"what {view['name']} wrote has not come back whole: {path}: {error}") from error
     if not made:
         names = ", ".join(sorted(there)[:5])
         raise NotFound(f"{view['name']} wrote no {wanted!r}", hint=f"it wrote {names}{', …' if len(there) > 5 else ''}")
@@ -49,9 +56,15 @@ def pull(view: Mapping[str, Any], workloads: Path, wanted: str, to: Path) -> lis
 
 
 def _packed(folder: Path, since: float) -> dict[str, Path]:
-    """Of each task the newest file; earlier runs of the name are another's."""
-    found = [(path.stat().st_mtime, path) for path in folder.glob(f"*/attempt-*/{RESULTS}")]
+    """Of each task the newest file that is whole; earlier runs of the name are another's."""
+    found = [(path.stat().st_mtime, path) for path in folder.glob(f"*/attempt-*/{RESULTS}") if _is_whole(path)]
     return {path.parent.parent.name: path for at, path in sorted(found) if at >= since}
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether all of it has come: its node says so, or a last word is there, which comes after it."""
+    noted = path.with_name(KEEPS)
+    return path.with_name("exit.json").exists() or (noted.exists() and "done" in json.loads(noted.read_text()))
 
 
 def _is_wanted(name: str, wanted: str) -> bool:
@@ -62,13 +75,18 @@ def _is_wanted(name: str, wanted: str) -> bool:
 
 def _write(file: tarfile.TarFile, one: tarfile.TarInfo, to: Path) -> Path:
     path = to / one.name
+    draft = path.with_name(f".{secrets.token_hex(8)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         data = file.extractfile(one)
         assert data is not None
-        with data, path.open("wb") as written:
+        with data, create(draft) as written:
             shutil.copyfileobj(data, written)
-        path.chmod(one.mode & 0o755)
+        draft.chmod(one.mode & 0o755 | 0o400)
+        draft.replace(path)
     except OSError as error:
         raise InputError(f"cannot be written: {(error.strerror or str(error)).lower()}", where=str(path)) from error
+    finally:
+        with suppress(OSError):
+            draft.unlink()
     return path

@@ -66,7 +66,8 @@ class NodeClient:
             raise NotFound("this machine is not a node of a fleet", hint="remuda client connect HOST:8090")
         self.it: Membership = it
         self._tree: Tree = tree.find(unpacked=Path(it.unpacked) if it.unpacked else None)
-        self._link = Link.of(it)
+        self._link, self._carrying = Link.of(it), Link.of(it)
+        """Beats do not wait for files."""
         self._node: Node | None = None
         self._was: tuple[str, str] = ("", "")
         """Address and GPUs as the head knows them."""
@@ -102,10 +103,11 @@ class NodeClient:
             carrying.cancel()
             await asyncio.gather(carrying, return_exceptions=True)
             await self._link.close()
+            await self._carrying.close()
             lock.close()
 
     async def _ask(self, verb: str, message: object, answer: Callable[[], T]) -> T:
-        return await self._link.ask(verb, f"Key {self.it.key}", message, answer)
+        return await self._carrying.ask(verb, f"Key {self.it.key}", message, answer)
 
     async def _turn(self) -> bool:
         """One look at everything; whether this machine has left."""
@@ -231,12 +233,11 @@ class NodeClient:
         """Go, as soon as nothing runs here; whether it has."""
         levels = await self._link.ask("leave", f"Key {self.it.key}", Leaving(), Levels)
         assert self._node is not None
-        if not levels.is_empty:
+        if not levels.is_empty or self._carrier.owes:
             if time.monotonic() > self._told + TELL_S:
                 self._told = time.monotonic()
-                self._tell(f"waiting for what runs here: {await asyncio.to_thread(self.running)}")
-            return False
-        if self._carrier.owes:
+                what = "" if levels.is_empty else await asyncio.to_thread(self.running)
+                self._tell(f"waiting for what runs here: {what or 'it has ended, and the head has not all of it yet'}")
             return False
         await asyncio.to_thread(self._node.stop)
         with suppress(NotFound):  # it was asked before, and the answer was lost

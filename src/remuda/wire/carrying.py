@@ -22,6 +22,9 @@ PIECE_BYTES: Final = 1 << 20
 """Of what files are in one."""
 MOST_FILE: Final = 128 << 20
 """Bytes of one file that is mirrored: logs are turned at half of it, and larger files stay on their node."""
+MOST_FILES: Final = 2000
+MOST_IN_ALL: Final = 4 << 30
+"""Files of one allocation on the head, and their bytes; a recording has 2 GB at most."""
 KEEPS: Final = "carried.json"
 """In an allocation's directory on the head: which node has it."""
 SILENT_S: Final = 10.0
@@ -32,6 +35,7 @@ RESULTS: Final = "results.tar"
 """What a task made or changed where it worked, packed when it has ended."""
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 _MOST_PARTS = 4
+_OF_THE_HEAD: Final = (DOCUMENT, SCRIPT, KEEPS, WORK, "report.key", "slurm.json", "crew.json")
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Piece:
+class FilePart:
     """What comes there, as base64; empty at the end."""
 
     data: str = ""
@@ -104,4 +108,4 @@ def is_inside(name: str) -> bool:
     parts = name.split("/")
     if len(parts) > _MOST_PARTS or not all(_PART.fullmatch(part) for part in parts):
         return False
-    return parts[0] not in (DOCUMENT, SCRIPT, KEEPS, WORK, "report.key") and not parts[0].startswith(SECRET)
+    return parts[0] not in _OF_THE_HEAD and not parts[0].startswith(SECRET)

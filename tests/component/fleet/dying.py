@@ -10,10 +10,12 @@ import signal
 import sys
 from typing import Any
 
+from remuda.backends.slurm.backend import SlurmBackend
 from remuda.fleet import client, membership
 from remuda.fleet.daemons import Node
 from remuda.fleet.link import Link
 from remuda.fleet.roll import Roll
+from remuda.host.fleet.carrying import Carrying
 
 PLACES: dict[str, tuple[Any, str]] = {
     "ask": (Link, "ask"),
@@ -24,6 +26,8 @@ PLACES: dict[str, tuple[Any, str]] = {
     "join": (Roll, "join"),
     "forget": (Roll, "forget"),
     "leave": (Roll, "leave"),
+    "heard": (Carrying, "heard"),
+    "submit": (SlurmBackend, "submit"),
 }
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.component.fleet.homes import ADDRESS, Fleet
+from tests.component.fleet.test_steps import begin_dying
 from tests.conftest import COLD, Home, until
 
 from remuda.fleet import membership
@@ -207,15 +208,15 @@ def test_its_folder_travels_once_and_what_it_wrote_comes_back(fleet: Fleet) -> N
     node = fleet.box.paths.fleet_node
     assert len([*(node / "fetched").glob("*.tar")]) == 1
     until(lambda: not kept(fleet), "the node has forgotten both", 30)
-    assert not [path for path in (node / "carried").rglob("*") if path.is_file()]
+    until(lambda: not [*(node / "carried").iterdir()], "nothing of them is left", 10)
     made = json.loads(fleet.head.run("pull", "one", "--json").stdout)
     assert made == ["one-results/data/in.txt", "one-results/out.txt"]
     assert (fleet.head.root / "one-results" / "data" / "in.txt").read_text() == "inputchanged\n"
     assert fleet.head.run("pull", "two", "out.txt", "--to", ".").stderr == "1 file in .\n"
     assert (fleet.head.root / "out.txt").read_text() == "result\n"
     assert (project / "data" / "in.txt").read_text() == "input"
-    said = fleet.head.run("pull", "two", "model.py", check=False)
-    assert said.stderr == "error: two wrote no 'model.py'\n  it wrote data/in.txt, out.txt\n"
+    done = fleet.head.run("pull", "two", "model.py", check=False)
+    assert done.stderr == "error: two wrote no 'model.py'\n  it wrote data/in.txt, out.txt\n"
 
 
 def test_a_folder_that_cannot_travel_is_why_a_run_fails(fleet: Fleet) -> None:
@@ -227,3 +228,52 @@ def test_a_folder_that_cannot_travel_is_why_a_run_fails(fleet: Fleet) -> None:
     fleet.head.run("run", "train.sh", "--backend", "fleet", "--workdir", str(large))
     assert over(fleet) == [(1, 82)]
     assert f"{large} has more than 200.0 MB or 50,000 files" in fleet.head.run("explain", "train").stdout
+
+
+@pytest.mark.parametrize("step", ["after heard", "before submit"])
+def test_a_head_that_dies_when_it_knows_that_nothing_is_shared(fleet: Fleet, flag: Path, step: str) -> None:
+    head = fleet.head
+    head.run("host", "stop")
+    head.paths.fleet_carried.unlink()
+    dying = begin_dying(head, "host", step)
+    until(head.paths.fleet_carried.exists, "it knows", 60)
+    (head.root / "train.sh").write_text(TRAIN.format(home=head.paths.root, flag=flag))
+    if step == "after heard":
+        assert dying.wait(60) == -signal.SIGKILL
+    with head.start("run", "train.sh", "--backend", "fleet", "--max-retries", "0"):
+        if step == "before submit":
+            assert dying.wait(60) == -signal.SIGKILL
+            head.run("host", "start")
+        until(lambda: "line 3" in logs(fleet), "its output is here", 90)
+    assert kept(fleet), "it is carried"
+    flag.unlink()
+    assert over(fleet) == [(1, 7)]
+    assert is_counted(logs(fleet))
+
+
+def test_what_is_pulled_too_early_of_nobody_twice_and_to_a_full_disk(fleet: Fleet, flag: Path) -> None:
+    head, project = fleet.head, fleet.head.root / "project"
+    project.mkdir()
+    (head.root / "train.sh").write_text(
+        f"#!/bin/sh\necho begun\nhead -c 3000000 /dev/zero > big\necho 1 > small\nchmod 400 small\nln big same\n"
+        f"while [ -e {flag} ]; do sleep 0.1; done\n"
+    )
+    head.run("run", "train.sh", "--backend", "fleet", "--workdir", str(project))
+    until(lambda: "begun" in logs(fleet), "it runs", 60)
+    assert "error: nothing of what train wrote has come back\n" in head.run("pull", "train", check=False).stderr
+    assert "nobody" in (done := head.run("pull", "nobody", check=False)).stderr
+    assert done.returncode == 3
+    flag.unlink()
+    assert over(fleet) == [(1, 0)]
+    for _ in range(2):
+        assert json.loads(head.run("pull", "train", "--json").stdout) == [
+            f"train-results/{name}" for name in ("big", "same", "small")
+        ]
+        sizes = {path.name: path.stat().st_size for path in (head.root / "train-results").iterdir()}
+        assert sizes == {"big": 3_000_000, "same": 3_000_000, "small": 2}
+    (head.root / "disk").mkdir()
+    script = 'mount -t tmpfs -o size=1m tmpfs disk && "$@"; code=$?; ls -A disk; exit $code'
+    words = ["unshare", "--mount", "sh", "-c", script, "sh", *COLD, "pull", "train", "--to", "disk"]
+    full = subprocess.run(words, env=head.env, cwd=head.root, capture_output=True, text=True, check=False, timeout=60)
+    assert (full.returncode, full.stdout) == (2, "")
+    assert full.stderr.startswith("error: disk/big: cannot be written: no space left on device\n")

@@ -117,6 +117,7 @@ def test_a_batch_goes_on_while_the_machine_of_a_replica_is_lost(machines: Machin
 
     # Then its cable is cut: nothing is sent there, and another replica begins on the third machine.
     lost.cut()
+    lost.run("mount", "-t", "tmpfs", "tmpfs", str(home.paths.root))  # a shared directory is gone with it
     until(lambda: now["replica/1"]["url"] not in members(machines), "nothing is sent there any more")
     assert home.task("herd", "replica/1")["attempt"] == 1
     after = wait_all(home, {"replica/1": 2})
@@ -130,6 +131,7 @@ def test_a_batch_goes_on_while_the_machine_of_a_replica_is_lost(machines: Machin
     assert {answer["error"] for answer in answers} == {None}
     assert home.task("batch", "driver/0")["attempt"] == 1
     assert "herd.replica.1.1" in " ".join(home.tokens().values()), "the first is cut off, and lives"
+    lost.run("umount", "--lazy", str(home.paths.root))
     lost.heal()
     try:
         until(lambda: "herd.replica.1.1" not in " ".join(home.tokens().values()), "it has ended")

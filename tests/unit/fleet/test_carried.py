@@ -183,7 +183,7 @@ def test_a_slurm_that_does_not_answer_refuses_nothing(head: Head) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["../exit.json", "/etc/passwd", "a/../../b.log", "child.json", "job.sh", "carried.json", "report.key",
+    ["../exit.json", "/etc/passwd", "a/../../b.log", "child.json", "job.sh", "carried.json", "report.key", "slurm.json",
      "of-secret.KEY", "work/x", ".hidden", "a/b/c/d/e", "", "x" * 300],
 )  # fmt: skip
 def test_a_node_writes_files_of_its_allocation_and_no_others(head: Head, name: str) -> None:
@@ -233,7 +233,7 @@ class Box:
     def die(self) -> None:
         """The client is killed, and another one continues."""
         said = json.loads((self.folder / SENT).read_text())
-        self.one = Carried(self.folder, said["token"], said["sent"])
+        self.one = Carried(self.folder, TOKEN, said["sent"])
 
     def send(self, *, most: int = 1000, lose: bool = False) -> None:
         """Push until nothing is left; with `lose` the answer to the last one does not come."""

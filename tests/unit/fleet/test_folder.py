@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
+import socket
 import subprocess
 import tarfile
+import tempfile
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from remuda.base.errors import Rejected
 from remuda.fleet.carried import folder
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(Rejected) as caught:
         packed(tmp_path / "gone", tmp_path)
     assert str(caught.value) == (
-        f"{tmp_path}/gone is no folder of the head's machine, and the folder of a command goes to its node"
+        f"{tmp_path}/gone is not a folder on the head's machine, and the folder of a command goes to its node"
     )
 
 
@@ -102,3 +102,103 @@ def test_a_node_keeps_what_was_made_or_changed(root: Path, tmp_path: Path) -> No
         (work / one).unlink()
     folder.clear(path, work)
     assert not work.exists()
+
+
+def test_a_file_of_two_names_comes_back_under_both(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "step-10").write_text("weights")
+    (work / "last").hardlink_to(work / "step-10")
+    (work / "link").symlink_to("last")
+    folder.collect(work, tmp_path / "results.tar", 1 << 20)
+    with tarfile.open(tmp_path / "results.tar") as file:
+        assert {one.name: (one.isreg(), one.size) for one in file} == {"step-10": (True, 7), "last": (True, 7)}
+
+
+def test_what_lies_behind_a_link_is_not_removed(root: Path, tmp_path: Path) -> None:
+    """A task may put a link to its node's own copy of the data in the place of a folder."""
+    path, work, own = packed(root, tmp_path), tmp_path / "work", tmp_path / "own"
+    folder.unpack(path, work)
+    (work / "data").rename(own)
+    (work / "data").symlink_to(own, target_is_directory=True)
+    folder.clear(path, work)
+    assert [one.name for one in work.iterdir()] == ["data"]
+    assert (own / "big.bin").read_text() == "data/big.bin"
+
+
+def test_repositories_in_a_folder_travel_with_it(root: Path, tmp_path: Path) -> None:
+    for one in (root, root / "lib"):
+        subprocess.run(["git", "init", "-q", str(one)], check=True)
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    (root / "lib" / ".gitignore").write_text("*.log\n")
+    (root / "lib" / "x.log").touch()
+    inner, outer = ["git", "-C", str(root / "lib"), *who], ["git", "-C", str(root), *who]
+    subprocess.run([*inner, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
+    assert {"lib/.gitignore", "lib/model.py"} == {name for name in names(packed(root, tmp_path)) if "lib" in name}
+    subprocess.run([*outer, "add", "lib"], check=True, stderr=subprocess.DEVNULL)
+    assert "lib/model.py" in names(packed(root, tmp_path)), "as a submodule"
+    shutil.rmtree(root / "lib")
+    (root / "lib").mkdir()
+    assert "train.py" in names(packed(root, tmp_path)), "one that is not checked out"
+
+
+def test_the_state_directory_stays_whatever_the_way_to_it(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "way").symlink_to(root, target_is_directory=True)
+    found = names(folder.pack(tmp_path / "way", tmp_path / "store", root / "state"))
+    assert "train.py" in found
+    assert "state/secret" not in found
+
+
+def test_pipes_and_sockets_stay_and_links_out_of_it_travel_as_links(root: Path, tmp_path: Path) -> None:
+    os.mkfifo(root / "pipe")
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(os.path.relpath(root / "sock"))
+        (root / "out").symlink_to("../../etc/passwd")
+        path = packed(root, tmp_path)
+    assert names(path) == ["data/big.bin", "disk", "lib/model.py", "out", "train.py"]
+    folder.unpack(path, tmp_path / "work")
+    assert str((tmp_path / "work" / "out").readlink()) == "../../etc/passwd"
+
+
+def test_a_byte_too_much(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = sum(path.lstat().st_size for path in root.rglob("*") if not path.is_dir() and "/." not in str(path))
+    monkeypatch.setattr(folder, "MOST_BYTES", size - (root / "state" / "secret").stat().st_size)
+    assert packed(root, tmp_path).exists()
+    (root / "one").write_text("1")
+    with pytest.raises(Rejected):
+        packed(root, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["train.py", "lib"])
+def test_what_cannot_be_read_is_said(name: str) -> None:
+    """As a user who is not root."""
+    root = Path(tempfile.mkdtemp(prefix="rp", dir="/tmp"))
+    try:
+        (root / "project" / "lib").mkdir(parents=True)
+        (root / "project" / "train.py").touch()
+        for path in (root, root / "project"):
+            path.chmod(0o777)
+        (root / "project" / name).chmod(0)
+        pid = os.fork()
+        if not pid:
+            if os.geteuid() == 0:
+                os.setresuid(65534, 65534, 65534)
+            try:
+                folder.pack(root / "project", root / "store", root / "state")
+            except PermissionError as error:
+                os._exit(7 if error.filename == str(root / "project" / name) else 8)
+            finally:
+                os._exit(9)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    finally:
+        (root / "project" / name).chmod(0o700)
+        shutil.rmtree(root)
+
+
+def test_of_too_many_those_of_the_last_day_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "MOST_KEPT", 25)
+    for name, hours in (("a", 1), ("b", 2), ("c", 3), ("d", 30), ("e", 31)):
+        (tmp_path / f"{name}.tar").write_bytes(b" " * 10)
+        os.utime(tmp_path / f"{name}.tar", (0, time.time() - hours * 3600))
+    folder.prune(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tar", "b.tar", "c.tar"]

@@ -245,8 +245,10 @@ class SlurmBackend:
                 missing.append(handle)
                 continue
             twins += queue.twins(handle)
-            answer = observing.live(line, handle.token, self.files, self._clock.now())
             kept = self.files.carried(handle.token)
+            answer = observing.live(line, handle.token, self.files, self._clock.now())
+            if answer is not None and "full" in kept:
+                answer = replace(answer, reason=answer.reason or kept["full"])
             if answer is None and not self.files.exit_record(handle.token):
                 answer = carried.owed(kept, line, self._clock.now())
             if answer is None:

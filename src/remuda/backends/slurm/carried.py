@@ -40,7 +40,7 @@ def render(request: Request, site: SlurmSite) -> Rendered:
     _check(request, place)
     folder = allocation_dir(site.workloads, request.token)
     child, _ = child_of(request, place, site, folder)
-    child = replace(child, fence_file="", previous_dir="", guard=None, host_file="", port_locks_own="")
+    child = replace(child, fence_file="", previous_dir="", guard=None, host_file="", port_locks_own="", copy_to="")
     if request.group.listen is not None:
         argv = [PYTHON_MARK if word == sys.executable else word for word in child.argv]
         every_s = child.beat_s or child.report_every_s  # there is no line: files alone say that it lives
@@ -72,8 +72,10 @@ def _check(request: Request, place: SlurmPlace) -> None:
     if "DYN_FILE_KV" in group.command.env:
         raise InputError("parts of Dynamo would find each other by files, and the nodes of this fleet have files of "
                          "their own", where="dynamo.discovery", hint=f"set it to `etcd`, or {_HINT}")  # fmt: skip
+    usual = f"{str(request.workload.place.get('home')).rstrip('/')}/logs"  # derived, and of the head alone
     said = {"output": place.output or place.error, "modules": place.modules, "preamble": place.preamble,
-            "requeue": place.requeue, "log_directory": place.log_directory, "image": group.command.image}  # fmt: skip
+            "requeue": place.requeue, "log_directory": place.log_directory.removeprefix(usual),
+            "image": group.command.image}  # fmt: skip
     for name, value in said.items():
         if value:
             raise InputError(f"nodes of this fleet have files of their own, where {name!r} means nothing", where=name,
@@ -91,14 +93,15 @@ def is_silent(kept: Mapping[str, Any], heard: Path, now: float) -> bool:
     if not kept:
         return False
     try:
-        return now - os.stat(f"{heard}/{kept['node']}").st_mtime > SILENT_S  # noqa: PTH116 - at every poll
+        # A clock that was set back makes it look as one of the future.
+        return abs(now - os.stat(f"{heard}/{kept['node']}").st_mtime) > SILENT_S  # noqa: PTH116 - at every poll
     except OSError:
         return True
 
 
 def owed(kept: Mapping[str, Any], line: QueueLine, now: float) -> Observed | None:
     """A job that has ended while its node has not yet said all of it; None when it has, or had the time. Pure."""
-    is_whole = not kept or kept.get("done") or now - line.ends_at > OWED_S
+    is_whole = not kept or kept.get("done") or abs(now - line.ends_at) > OWED_S
     if is_whole or line.state not in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"):
         return None
     return Observed(

@@ -15,13 +15,12 @@ import shutil
 import stat
 import sys
 from base64 import b64decode
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from remuda.base.disk.files import create, write_atomic
+from remuda.base.disk.files import create, remove_empty, write_atomic
 from remuda.base.disk.private import make_private
-from remuda.base.errors import NotFound, RemudaError, Unavailable
+from remuda.base.errors import HostUnreachable, NotFound, RemudaError, Unavailable
 from remuda.fleet.carried.folder import clear, collect, prune, unpack
 from remuda.fleet.link import Stranger
 from remuda.wire.carrying import (
@@ -29,14 +28,15 @@ from remuda.wire.carrying import (
     DOCUMENT,
     HOME_MARK,
     MOST_FILE,
+    MOST_FILES,
     PIECE_BYTES,
     PYTHON_MARK,
     RESULTS,
     WORK,
     Errand,
+    FilePart,
     Kept,
     Parcel,
-    Piece,
     Push,
     Wanted,
     is_grown,
@@ -53,7 +53,7 @@ AGAIN_S: Final = 2.0
 """After a head that did not answer."""
 _ERRAND: Final = Path(__file__).resolve().parents[2] / "node" / "errand.py"
 SENT, LOCK, CALL, SOCKET = ".sent.json", ".lock", "remuda-carried", "carry.sock"
-_MOST_FILES, _MOST_PARTS = 100, 32
+_MOST_PARTS: Final = 32
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 T = TypeVar("T")
 
@@ -80,8 +80,20 @@ class Carried:
 
     def keep(self) -> None:
         """Note what was sent."""
-        text = json.dumps({"token": self.token, "sent": self.sent, "tar": self.tar})
+        text = json.dumps({"sent": self.sent, "tar": self.tar})
         write_atomic(self.folder / SENT, text, mode=0o600, sync=False)
+
+    @classmethod
+    def found(cls, folder: Path) -> Carried:
+        """What an earlier client carried. Where its note is spoilt, the head says what it has."""
+        task, attempt = folder.parent.name.rpartition("-"), folder.name.split("-", 2)
+        token = ".".join([folder.parent.parent.name, task[0], task[2], *attempt[1:]])
+        try:
+            said = json.loads((folder / SENT).read_text())
+            sent = {name: [int(node), abs(int(mark))] for name, (node, mark) in said["sent"].items()}
+            return cls(folder, token, sent, str(said["tar"]))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return cls(folder, token, {})
 
     @property
     def lives(self) -> bool:
@@ -129,10 +141,11 @@ class Carried:
         return b"\n".join([to_json(Push(self.token, parts)).encode(), b"".join(pieces)]), changed
 
     def _names(self) -> list[str]:
-        """Files that are mirrored: the claim first, last words last."""
+        """Files that are mirrored: the claim first, then those beside it, last words last, whatever lies there."""
         found = [str(path.relative_to(self.folder)) for path in _files(self.folder)]
-        wanted = sorted(name for name in found if is_inside(name))[:_MOST_FILES]
-        return sorted(wanted, key=lambda name: (name.startswith("exit"), not name.startswith("claim")))
+        wanted = sorted((name.startswith("exit"), not name.startswith("claim"), "/" in name, name) for name in found)
+        names = [name for *_, name in wanted if is_inside(name)]
+        return [*names[:MOST_FILES], *(name for name in names[MOST_FILES:] if name == "exit.json")]
 
     def _part(self, name: str, room: int) -> tuple[str, int, bytes, list[int]] | None:
         try:
@@ -168,13 +181,12 @@ class Carried:
         self.keep()
 
     def drop(self) -> None:
-        """The head has all of it: forget it. What was too large stays."""
-        if (self.folder / RESULTS).exists() or not (self.folder / WORK).exists():
-            shutil.rmtree(self.folder, ignore_errors=True)
-            return
-        for path in self.folder.iterdir():
-            if path.name != WORK:
+        """The head has all of it: forget it, and last that it was here. What was too large stays."""
+        stays = "" if (self.folder / RESULTS).exists() else WORK
+        for path in sorted(self.folder.iterdir(), key=lambda path: (path.name == LOCK, path.name == RESULTS)):
+            if path.name != stays:
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        remove_empty(self.folder)
 
 
 class Carrier:
@@ -190,23 +202,24 @@ class Carrier:
     def __init__(self, folder: Path, ask: Ask, tell: Callable[[str], None], address: Callable[[], str]) -> None:
         self._home = folder / "slurm"
         self._root, self._store = folder / "carried", folder / "fetched"
-        self._turn = asyncio.Lock()
+        self._turn, self._changing = asyncio.Lock(), asyncio.Lock()
         self._ask, self._tell, self._address = ask, tell, address
         self._all: dict[str, Carried] = {}
-        self._said = ""
+        self._said: dict[str, str] = {}
+        """What went wrong last, by token."""
 
     @property
     def owes(self) -> bool:
         """Whether the head has not all of what ran here."""
-        return any(one.folder.exists() for one in self._all.values())
+        return any(self._root.glob(f"*/*/*/{LOCK}"))
 
     async def run(self) -> None:
         """Carry, for as long as this client runs."""
         while True:
             try:
                 await self._carry()
-            except (RemudaError, OSError) as error:
-                self._complain(f"nothing is carried: {error}")
+            except Exception as error:  # noqa: BLE001 - jobs would wait for their files without end
+                self._complain("", f"nothing is carried: {error}")
             await asyncio.sleep(AGAIN_S)
 
     async def _carry(self) -> None:
@@ -218,18 +231,18 @@ class Carrier:
                 for one in [one for one in self._all.values() if one.folder.exists()]:
                     try:
                         await self._mirror(one)
-                        self._said = ""
-                    except (RemudaError, OSError) as error:
-                        self._complain(f"what {one.token} writes does not reach the head: {error}")
+                        self._said.pop(one.token, None)
+                    except Exception as error:  # noqa: BLE001 - others go on
+                        self._complain(one.token, f"what {one.token} writes does not reach the head: {error}")
                         pause_s = AGAIN_S
-                        if isinstance(error, Unavailable):
+                        if isinstance(error, HostUnreachable):
                             break
                 await asyncio.sleep(pause_s)
 
-    def _complain(self, sentence: str) -> None:
-        if sentence != self._said:
+    def _complain(self, token: str, sentence: str) -> None:
+        if sentence != self._said.get(token):
             self._tell(sentence)
-        self._said = sentence
+        self._said[token] = sentence
 
     def _prepare(self) -> None:
         """Find what an earlier client carried, and put there what jobs ask with."""
@@ -237,10 +250,9 @@ class Carrier:
         words = [sys.executable, "-I", "-S", str(_ERRAND), str(self._home / SOCKET)]
         write_atomic(self._home / CALL, f"#!/bin/sh\nexec {shlex.join(words)}\n", mode=0o700)
         (self._home / SOCKET).unlink(missing_ok=True)
-        for path in self._root.glob(f"*/*/*/{SENT}"):
-            with suppress(OSError, ValueError, KeyError):
-                said = json.loads(path.read_text())
-                self._all[said["token"]] = Carried(path.parent, said["token"], said["sent"], said["tar"])
+        for path in self._root.glob(f"*/*/*/{LOCK}"):  # a job without it asks again
+            one = Carried.found(path.parent)
+            self._all[one.token] = one
 
     # --- there -------------------------------------------------------------------------------------------------------
 
@@ -254,8 +266,9 @@ class Carrier:
             await reader.read()  # before it has the lock it looks like one that has ended
             if made is not None:
                 self._all[made.token] = made
-        except (OSError, ValueError, KeyError, TypeError, TimeoutError):
-            pass
+        except Exception as error:  # noqa: BLE001 - it asks again, and others are heard
+            if not isinstance(error, OSError):  # else it was cancelled while it waited
+                self._complain("", f"a job got no files: {error!r}")
         finally:
             writer.close()
 
@@ -264,9 +277,10 @@ class Carrier:
             parcel = await self._ask("fetch", wanted, Parcel)
             program = await self._obtain(wanted.token, parcel.program)
             tar = await self._obtain(wanted.token, parcel.tar) if parcel.tar else None
-            made = await asyncio.to_thread(self._unpack, wanted.token, parcel, tar)
+            async with self._changing:
+                made = await asyncio.to_thread(self._unpack, wanted.token, parcel, tar)
         except (Unavailable, Stranger, OSError) as error:
-            self._complain(f"{wanted.token} waits for its files: {error}")
+            self._complain(wanted.token, f"{wanted.token} waits for its files: {error}")
             return {}, None
         except RemudaError as error:
             self._tell(f"{wanted.token} is not started: {error}")
@@ -285,8 +299,10 @@ class Carrier:
             prune(self._store)
             part = path.with_suffix(".part")
             with create(part, 0o600) as file:
-                while data := b64decode((await self._ask("piece", Wanted(token, name, file.tell()), Piece)).data):
+                while data := b64decode((await self._ask("piece", Wanted(token, name, file.tell()), FilePart)).data):
                     file.write(data)
+                file.flush()
+                await asyncio.to_thread(os.fsync, file.fileno())
             part.replace(path)
         return path
 
@@ -325,7 +341,10 @@ class Carrier:
         """Push what an allocation wrote since the last look; of one that has ended, all of it."""
         lives = one.lives
         if not lives:
-            await asyncio.to_thread(one.collect)
+            try:
+                await asyncio.to_thread(one.collect)
+            except OSError as error:  # its end counts all the same
+                self._complain(f"{one.token}/{WORK}", f"what {one.token} made stays in {one.folder / WORK}: {error}")
         while (found := await asyncio.to_thread(one.next, lives=lives)) is not None:
             body, changed = found
             kept = await self._ask("mirror", body, Kept)
@@ -338,7 +357,16 @@ class Carrier:
             kept = await self._ask("mirror", to_json(Push(one.token, done=True)).encode(), Kept)
         if not lives and (found is None or kept.foreign):
             del self._all[one.token]
-            await asyncio.to_thread(one.drop)
+            async with self._changing:
+                await asyncio.to_thread(self._forget, one)
+
+    def _forget(self, one: Carried) -> None:
+        """Forget an allocation, and with the last one of its workload what they share."""
+        one.drop()
+        task, workload, *_ = one.folder.parents
+        remove_empty(task)
+        if not any(workload.glob("*/attempt-*")):
+            shutil.rmtree(workload, ignore_errors=True)
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 MOST_BYTES: Final = 200 << 20
 MOST_FILES: Final = 50_000
 KEPT_S: Final = 30 * 86400.0
-"""For so long after its last use a packed folder is kept."""
+"""For so long after its last use a packed folder is kept,"""
+MOST_KEPT: Final = 10 << 30
+"""and of so many bytes in all only those of the last day."""
 _GIT_S: Final = 60.0
 
 
@@ -42,8 +44,8 @@ def pack(root: Path, store: Path, without: Path) -> Path:
         OSError: it cannot be read, or its file not written.
     """
     if not root.is_dir():
-        raise Rejected(f"{root} is no folder of the head's machine, and the folder of a command goes to its node")
-    found = _found(root, without)
+        raise Rejected(f"{root} is not a folder on the head's machine, and the folder of a command goes to its node")
+    found = _found(root, without.resolve())
     said = "".join(f"{name}\0{one.st_mode}\0{one.st_size}\0{one.st_mtime_ns}\0" for name, one in found.items())
     path = store / f"{hashlib.sha256(os.fsencode(said)).hexdigest()[:32]}.tar"
     if path.exists():
@@ -55,9 +57,9 @@ def pack(root: Path, store: Path, without: Path) -> Path:
 
 
 def collect(root: Path, path: Path, most: int) -> None:
-    """Pack all files of a folder, unless it has none, or more than so many bytes."""
-    names = [str(Path(top, name).relative_to(root)) for top, _, found in os.walk(root) for name in found]
-    names = [name for name in names if stat.S_ISREG((root / name).lstat().st_mode)]
+    """Pack all files of a folder, unless it has none, or more than so many bytes; OSError as of `pack`."""
+    found = sorted(_walk(root)) if root.exists() else []
+    names = [name for name in found if stat.S_ISREG((root / name).lstat().st_mode)]
     if names and sum((root / name).lstat().st_size + 2048 for name in names) < most - 10240:  # with its headers
         _write(path, root, names)
 
@@ -67,6 +69,7 @@ def _write(path: Path, root: Path, names: Iterable[str]) -> Path:
     try:
         with create(draft, 0o600) as file, tarfile.open(fileobj=file, mode="w") as tar:
             for name in names:
+                tar.dereference = not (root / name).is_symlink()  # a file of two names is two files there
                 tar.add(root / name, name, recursive=False)
         draft.replace(path)
     finally:
@@ -81,9 +84,9 @@ def _found(root: Path, without: Path) -> dict[str, os.stat_result]:
         Rejected: they are too large, or too many.
     """
     found: dict[str, os.stat_result] = {}
-    total = 0
+    total, here = 0, root.resolve()
     for name in _names(root):
-        if (root / name).is_relative_to(without):
+        if (here / name).is_relative_to(without):
             continue
         with suppress(FileNotFoundError):  # git knows of files that were deleted
             status = (root / name).lstat()
@@ -104,12 +107,23 @@ def _names(root: Path) -> Iterator[str]:
     with suppress(OSError, subprocess.TimeoutExpired):
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=_GIT_S)
         if done.returncode == 0:
-            yield from (os.fsdecode(name) for name in done.stdout.split(b"\0") if name)
+            for name in (os.fsdecode(name).rstrip("/") for name in done.stdout.split(b"\0") if name):
+                is_repository = not (root / name).is_symlink() and (root / name / ".git").exists()
+                yield from (f"{name}/{one}" for one in _names(root / name)) if is_repository else (name,)
             return
-    for top, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+    yield from _walk(root, besides=".")
+
+
+def _walk(root: Path, besides: str = "/") -> Iterator[str]:
+    """Files and links of a folder but those whose names, or folders, begin so; no link is followed."""
+    for top, folders, names in os.walk(root, onerror=_raise):
+        folders[:] = [name for name in folders if not name.startswith(besides)]
         links = [name for name in folders if Path(top, name).is_symlink()]
-        yield from (str(Path(top, name).relative_to(root)) for name in (*names, *links) if not name.startswith("."))
+        yield from (str(Path(top, name).relative_to(root)) for name in (*names, *links) if not name.startswith(besides))
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def unpack(path: Path, folder: Path) -> None:
@@ -125,12 +139,13 @@ def unpack(path: Path, folder: Path) -> None:
 
 def clear(path: Path, folder: Path) -> None:
     """Remove from a folder what was unpacked and has not changed since, and what is empty then."""
+    there = {*_walk(folder)}  # not what lies behind a link that took the place of a folder
     with suppress(OSError, tarfile.TarError), tarfile.open(path) as file:
         for one in file:
             with suppress(OSError):
                 status = (folder / one.name).lstat()
                 same = status.st_size == one.size and abs(status.st_mtime - one.mtime) < 0.001
-                if stat.S_ISLNK(status.st_mode) or same:
+                if one.name in there and (stat.S_ISLNK(status.st_mode) or same):
                     (folder / one.name).unlink()
     for top, _, _ in os.walk(folder, topdown=False):
         with suppress(OSError):
@@ -139,7 +154,8 @@ def clear(path: Path, folder: Path) -> None:
 
 def prune(store: Path) -> None:
     """Remove packed folders that nobody has used for a while."""
-    for path in store.glob("*.tar"):
-        with suppress(OSError):
-            if path.stat().st_mtime < time.time() - KEPT_S:
-                path.unlink()
+    found, total = [(one.stat(), one) for one in store.glob("*.tar")], 0
+    for status, path in sorted(found, key=lambda one: -one[0].st_mtime):
+        total += status.st_size
+        if status.st_mtime < time.time() - (KEPT_S if total <= MOST_KEPT else 86400.0):
+            path.unlink(missing_ok=True)

@@ -23,19 +23,23 @@ from remuda.backends.registry import install_node_program
 from remuda.backends.rundir import travels
 from remuda.base.disk.files import write_atomic
 from remuda.base.errors import Rejected, Unavailable
+from remuda.base.units import show_size
 from remuda.fleet.carried.folder import pack
 from remuda.node.child.launch import SecretMissing, read_secret
-from remuda.node.records import REPORT
+from remuda.node.records import HEARTBEAT, REPORT
 from remuda.wire.carrying import (
     DOCUMENT,
     HOME_MARK,
     KEEPS,
     MOST_FILE,
+    MOST_FILES,
+    MOST_IN_ALL,
     PIECE_BYTES,
+    RESULTS,
     Errand,
+    FilePart,
     Kept,
     Parcel,
-    Piece,
     Push,
     Wanted,
     is_grown,
@@ -56,6 +60,11 @@ _LOG = logging.getLogger("remuda.host.fleet")
 VERBS: Final = ("fetch", "piece", "mirror")
 MOST: Final = 8 << 20
 """Bytes of the files that go to a node for one allocation."""
+FULL: Final = (
+    f"it has written more than {MOST_FILES:,} files, or {show_size(MOST_IN_ALL)}, beside its folder: nothing more of "
+    "them comes to the head"
+)
+_ALWAYS: Final = (REPORT, HEARTBEAT, RESULTS, "exit.json")
 
 
 class Carrying:
@@ -82,6 +91,7 @@ class Carrying:
         file = self._paths.fleet_heard / node
         file.parent.mkdir(mode=0o700, exist_ok=True)
         file.touch(mode=0o600)
+        os.utime(file, (time.time(), time.time()))  # of this machine's clock, not of a file server's
         if not shares:
             self._paths.fleet_carried.touch(mode=0o600)
         elif are_all:
@@ -162,7 +172,7 @@ class Carrying:
     def _kept(self, token: str) -> dict[str, Any]:
         return self._left.carried(token) if is_token(token) else {}
 
-    def piece(self, node: str, wanted: Wanted) -> Piece:
+    def piece(self, node: str, wanted: Wanted) -> FilePart:
         """More of a file that a node's parcel names.
 
         Raises:
@@ -176,7 +186,7 @@ class Carrying:
         try:
             with (folder / wanted.name).open("rb") as file:
                 file.seek(min(max(0, wanted.at), 1 << 40))
-                return Piece(b64encode(file.read(PIECE_BYTES)).decode())
+                return FilePart(b64encode(file.read(PIECE_BYTES)).decode())
         except OSError as error:
             raise Unavailable(f"{wanted.name} cannot be read: {error}") from error
 
@@ -191,31 +201,40 @@ class Carrying:
         line, _, data = body.partition(b"\n")
         push = told(Push, line)
         kept = self._kept(push.token)
-        if kept.get("node") != node:
+        if kept.get("node") != node or kept.get("done"):  # told once, an end is not taken back
             return Kept(foreign=True), []
         folder = Path(self._left.folder(push.token))
         sizes: dict[str, int] = {}
         reports: list[Report] = []
         try:
+            noted = kept if kept.get("full") or not _is_full(folder) else {**kept, "full": FULL}
             for text in push.parts:
                 how, at, size, name = _part(text)
                 piece, data = data[:size], data[size:]
                 if len(piece) != size:
                     raise ValueError(f"{name} is not whole")
-                if name not in sizes and not self._write(folder, how, name, at, piece):
+                is_left = name in sizes or ("full" in noted and name not in _ALWAYS)
+                if not is_left and not self._write(folder, how, name, at, piece):
                     sizes[name] = _size(folder / name)
                 elif name == REPORT:
                     reports += _reports(push.token, piece)
-            if push.done and not sizes and not kept.get("done"):
-                write_atomic(folder / KEEPS, json.dumps({**kept, "done": True}) + "\n", mode=0o600)
+            if push.done and not sizes:
+                noted = {**noted, "done": True}
+            if noted != kept:
+                write_atomic(folder / KEEPS, json.dumps(noted) + "\n", mode=0o600)
         except OSError as error:
             raise Unavailable(f"what {push.token} wrote cannot be kept: {error}") from error
+        if "full" in noted and "full" not in kept:
+            _LOG.warning("%s: %s", push.token, FULL)
         return Kept(sizes), reports
 
     def _write(self, folder: Path, how: str, name: str, at: int, piece: bytes) -> bool:
         """One part; False where the file has another size than it should."""
         path = folder / name
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileExistsError, NotADirectoryError):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if path.is_dir() or not path.parent.is_dir():  # it was the other one before: that stays
+            return True
         if how == "put":
             write_atomic(path, piece, mode=0o600, sync=name.startswith("exit"))
         elif how == "turn":
@@ -230,6 +249,12 @@ class Carrying:
                     return False
                 file.write(piece)
         return True
+
+
+def _is_full(folder: Path) -> bool:
+    """Whether an allocation has all the files, or bytes, that it may have."""
+    sizes = [_size(Path(top, name)) for top, _, names in os.walk(folder) for name in names]
+    return len(sizes) >= MOST_FILES or sum(sizes) >= MOST_IN_ALL
 
 
 def _reports(token: str, piece: bytes) -> list[Report]:

@@ -7,18 +7,24 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from tests.fakes.clock import FakeClock
 from tests.unit.backends.slurm.test_observing import LINE
 from tests.unit.backends.slurm.test_render import request
 
-from remuda.backends.base import Life
+from remuda.backends.base import Handle, Life
+from remuda.backends.slurm.backend import SlurmBackend
 from remuda.backends.slurm.carried import OWED_S, is_silent, owed, render
 from remuda.backends.slurm.render import SlurmSite
 from remuda.base.errors import InputError
 from remuda.fleet.carried.carrier import Carrier
 from remuda.plan.model import Listen, Resources
 from remuda.wire.carrying import ADDRESS_MARK, PYTHON_MARK
+
+if TYPE_CHECKING:
+    from remuda.backends.slurm.client import SlurmClient
 
 SITE = SlurmSite(Path("/home/me/.remuda/workloads"), Path("/home/me/node.pyz"), Path("/home/me/host.json"))
 FOLDER = "/home/me/.remuda/workloads/w/script-0/attempt-1-abc"
@@ -75,6 +81,12 @@ def test_what_means_nothing_there_is_refused(name: str) -> None:
         render(request(place={name: value}), SITE)
 
 
+def test_a_folder_of_logs_that_nobody_asked_for_is_not_written() -> None:
+    place: dict[str, object] = {"home": "/home/me/.remuda", "log_directory": "/home/me/.remuda/logs"}
+    child = json.loads(render(request(place=place), SITE).files[f"{FOLDER}/child.json"])
+    assert child["copy_to"] == ""
+
+
 def test_what_spans_nodes_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         render(request(resources=Resources(nodes=2)), SITE)
@@ -100,6 +112,7 @@ def test_whether_allocations_are_carried_is_asked_of_a_file(tmp_path: Path) -> N
         ({"node": "box"}, "FAILED", 1.0, True),
         ({"node": "box"}, "NODE_FAIL", 1.0, False),
         ({"node": "box"}, "COMPLETED", OWED_S + 1, False),
+        ({"node": "box"}, "COMPLETED", -OWED_S - 1, False),
         ({"node": "box", "done": True}, "COMPLETED", 1.0, False),
         (None, "COMPLETED", 1.0, False),
     ],
@@ -122,3 +135,25 @@ def test_a_node_that_was_not_heard_for_ten_seconds_is_silent(tmp_path: Path) -> 
     os.utime(heard, (990.0, 990.0))
     assert not is_silent(kept, tmp_path, 1000.0)
     assert is_silent(kept, tmp_path, 1001.0)
+    assert is_silent(kept, tmp_path, 900.0), "the head's clock was set back: what lives is heard by the new one"
+
+
+class Runs:
+    """A Slurm in which one job runs."""
+
+    async def queue(self) -> list[Any]:
+        return [replace(LINE, name="w.script.0.1.abc", state="RUNNING", nodes="box", started_at=990.0)]
+
+    async def details(self, *_: object) -> dict[str, Any]:
+        return {}
+
+
+async def test_what_does_not_come_any_more_is_said(tmp_path: Path) -> None:
+    site = replace(SITE, workloads=tmp_path / "workloads")
+    backend = SlurmBackend(site, cast("SlurmClient", Runs()), clock=FakeClock())
+    folder = site.workloads / "w" / "script-0" / "attempt-1-abc"
+    folder.mkdir(parents=True)
+    handle = Handle("w.script.0.1.abc", "7")
+    for more, reason in ({}, ""), ({"full": "it is too much"}, "it is too much"):
+        (folder / "carried.json").write_text(json.dumps({"node": "box", "job": "7", **more}))
+        assert (await backend.observe([handle]))[handle.token].reason == reason

@@ -36,6 +36,7 @@ class Strict(BaseModel):
     """Base of all specs: unknown keys are errors, values do not change, docstrings are the help text."""
 
     model_config = ConfigDict(
+        defer_build=True,
         extra="forbid",
         frozen=True,
         str_strip_whitespace=False,

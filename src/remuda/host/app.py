@@ -173,13 +173,8 @@ class App:
         self, service: Service, reports: ReportServer, facts: dict[str, Any], stop: Callable[[], None], jobs: JobKeeper,
         campaigns: Campaigns, fleet: Fleet,
     ) -> None:  # fmt: skip
-        self.service = service
-        self.jobs = jobs
-        self.campaigns = campaigns
-        self.fleet = fleet
-        self.reports = reports
-        self.facts = facts
-        self.stop = stop
+        self.service, self.jobs, self.campaigns, self.fleet = service, jobs, campaigns, fleet
+        self.reports, self.facts, self.stop = reports, facts, stop
         self.planner = Planner(str(service.paths.root))
         self.feed = BoardFeed(Board(service), service.journal.fence, service.clock.now, service.lines)
 
@@ -218,18 +213,12 @@ class App:
         @router.get("/host", summary="The host process")
         async def host() -> HostView:
             return HostView(
-                **self.facts,
-                version=__version__,
-                python=sys.executable,
-                fence=self.service.journal.fence,
-                workloads=len(self.service.supervisor.wants),
-                live_tasks=self.service.live_tasks(),
-                reports=asdict(self.reports.counts),
-                slurm_conf=os.environ.get("SLURM_CONF", ""),
-                kubeconfig=os.environ.get("KUBECONFIG", ""),
-                note=note(self.service.still_forgotten()),
+                **self.facts, version=__version__, python=sys.executable, fence=self.service.journal.fence,
+                workloads=len(self.service.supervisor.wants), live_tasks=self.service.live_tasks(),
+                reports=asdict(self.reports.counts), note=note(self.service.still_forgotten()),
+                slurm_conf=os.environ.get("SLURM_CONF", ""), kubeconfig=os.environ.get("KUBECONFIG", ""),
                 fleet=self.fleet.view(),
-            )
+            )  # fmt: skip
 
         @router.post("/host/stop", summary="End the host; workloads go on running and the next host adopts them")
         async def stop() -> dict[str, int]:
@@ -268,10 +257,8 @@ class App:
 
         @router.post("/workloads/batch", summary="Bring workloads up, all or none", status_code=201)
         async def create_many(body: BatchBody) -> list[WorkloadView]:
-            starts = [
-                NewWorkload(**alike(NewWorkload, item) | {"workload": with_secrets(item.workload, item.secrets)})
-                for item in body.workloads
-            ]
+            taken = [(item, with_secrets(item.workload, item.secrets)) for item in body.workloads]
+            starts = [NewWorkload(**alike(NewWorkload, item) | {"workload": workload}) for item, workload in taken]
             return await accept(service, starts)
 
         @router.get("/workloads/{name}", summary="One workload with its tasks")
@@ -380,15 +367,10 @@ class App:
 
         @router.get("/workloads/{name}/logs", summary="Output of a task, as text", response_class=StreamingResponse)
         async def logs(
-            name: str,
-            task: str = "",
-            follow: bool = False,
-            tail: Annotated[int, Query(ge=0)] = 0,
-            stderr: bool = False,
-            attempt: Annotated[int, Query(ge=0)] = 0,
-            marks: bool = False,
+            name: str, task: str = "", follow: bool = False, tail: Annotated[int, Query(ge=0)] = 0,
+            stderr: bool = False, attempt: Annotated[int, Query(ge=0)] = 0, marks: bool = False,
             after: Annotated[str, Query(pattern=PLACE)] = "",
-        ) -> StreamingResponse:
+        ) -> StreamingResponse:  # fmt: skip
             place = Place.read(after) if after else None
             log = service.logs(name, task, follow=follow, tail=tail, stderr=stderr, attempt=attempt, after=place)
             return StreamingResponse(_blocks(log, marks=marks), media_type="text/plain; charset=utf-8")

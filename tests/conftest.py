@@ -27,6 +27,7 @@ from remuda.base.errors import RemudaError
 from remuda.client.http import HostClient
 from tests.collecting import pytest_collection, pytest_xdist_setupnodes  # noqa: F401 - hooks
 from tests.gate.closed import SCRATCH
+from tests.gate.record import counted
 from tests.strangers import common, loose, squatter, stranger  # noqa: F401 - fixtures
 from tests.warm import forked
 
@@ -192,7 +193,7 @@ class Home:
     def kill_host(self) -> None:
         """kill -9, and wait until it is gone."""
         pid = self.host_pid()
-        os.kill(pid, signal.SIGKILL)
+        os.kill(counted(pid), signal.SIGKILL)
         until(lambda: not Path(f"/proc/{pid}").exists() or _is_zombie(pid), "the host is gone")
 
     def tokens(self) -> dict[int, str]:
@@ -239,12 +240,12 @@ class Home:
     def close(self) -> None:
         """End the host and everything that it started."""
         with suppress(Exception):
-            os.kill(self.host_pid(), signal.SIGKILL)
+            os.kill(counted(self.host_pid()), signal.SIGKILL)
         for _ in range(400):
             pids = self.tokens()
             for pid in pids:
                 with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                    os.kill(counted(pid), signal.SIGKILL)
             if not pids:
                 break
             time.sleep(0.05)

@@ -40,6 +40,8 @@ _UNSHARE: Final = (
 )  # fmt: skip
 _KEPT: Final = ("remuda-ports-", "remuda-test-ports-", "remuda-slurm-", "pytest-of-", "hsperfdata_")
 """What the product, pytest and Java keep in /tmp by design, one folder a user."""
+_ORIGIN: Final = ("PYTEST_CURRENT_TEST", "REMUDA_TASK", "REMUDA_TOKEN")
+"""Variables that say which test, or which task of a workload, a process comes from."""
 _WAIT_S: Final = float(os.environ.get("PYTEST_GATE_WAIT", "30"))
 """Seconds that processes have for their end when all tests are done."""
 
@@ -184,12 +186,16 @@ def left_in_the_open() -> list[str]:
 
 def _marked() -> Iterator[tuple[int, str]]:
     for pid in _pids():
-        with suppress(OSError):
-            words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            for word in words:
-                name, _, value = word.partition(b"=")
-                if name.decode(errors="replace") == MARK and pid != os.getpid():
-                    yield pid, value.decode(errors="replace")
+        if pid != os.getpid() and (mark := _environment(pid).get(MARK)) is not None:
+            yield pid, mark
+
+
+def _environment(pid: int) -> dict[str, str]:
+    """With which a process began; empty where it may not be read, or there is none."""
+    with suppress(OSError):
+        words = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+        return {name: value for name, _, value in (word.partition("=") for word in words)}
+    return {}
 
 
 def _pids() -> list[int]:
@@ -202,11 +208,23 @@ def _words(pid: int) -> str:
     return ""
 
 
+def _story(pid: int) -> str:
+    """What tells whose a process is: its words, its folder, its age, and what its environment says of its origin."""
+    folder, age = "a folder that cannot be read", ""
+    with suppress(OSError):
+        folder = str(Path(f"/proc/{pid}/cwd").readlink())
+    if start := start_time(pid):
+        age = f", for {time.clock_gettime(time.CLOCK_BOOTTIME) - int(start) / os.sysconf('SC_CLK_TCK'):.0f} s"
+    environment = _environment(pid)
+    origin = "".join(f", {name}={environment[name]}" for name in _ORIGIN if name in environment)
+    return f"process {pid}: {_words(pid)}, in {folder}{age}{origin}"
+
+
 def _processes_left(is_ours: Callable[[int], bool]) -> list[str]:
     deadline = time.monotonic() + _WAIT_S
     while left := [pid for pid in _pids() if is_ours(pid) and identity(pid)]:
         if time.monotonic() > deadline:
-            return [f"process {pid}: {_words(pid)}" for pid in left]
+            return [_story(pid) for pid in left]
         time.sleep(0.2)
         reap()
     return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -175,16 +176,37 @@ def sleepers() -> list[int]:
     return [pid for pid in closed._pids() if closed._words(pid) == "sleep 4321" and closed.identity(pid)]
 
 
+def left_behind(folder: Path, *more: str, note: str = "") -> str:
+    """The pattern of the line about a sleeper of `test_a`."""
+    told = [f"in {folder}{note}", "for AGE s", "PYTEST_CURRENT_TEST=test_it.py::test_a (call)", *more]
+    return "left behind: process [0-9]+: sleep 4321, " + re.escape(", ".join(told)).replace("AGE", "[0-9]{1,2}")
+
+
 @pytest.mark.usefixtures("quick_end")
 def test_a_process_that_is_left_is_named_and_red(suite: Suite) -> None:
     suite.write(a=SLEEP)
     code, lines = suite.run()
     try:
         assert (code, closing(lines)) == (1, "1 passed"), lines
-        assert re.fullmatch(r"left behind: process [0-9]+: sleep 4321", lines[-2]), lines
+        assert re.fullmatch(left_behind(suite.folder), lines[-2]), lines
     finally:
         for pid in sleepers():
             os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.usefixtures("quick_end")
+def test_of_what_is_left_its_task_and_a_folder_that_is_gone_are_told(inside: Suite) -> None:
+    task = {"REMUDA_TASK": "replica-0", "REMUDA_TOKEN": "w.replica.0.1.u"}
+    inside.write(
+        a="import os, subprocess; os.mkdir('its')\n"
+        f"    given = dict(os.environ, **{task})\n"
+        "    subprocess.Popen(['sleep', '4321'], cwd='its', env=given, start_new_session=True)\n"
+        "    os.rmdir('its')"
+    )
+    code, lines = inside.run()
+    told = left_behind(inside.folder / "its", *map("=".join, task.items()), note=" (deleted)")
+    assert code == 1, lines
+    assert re.fullmatch(told, lines[-2]), lines
 
 
 def test_files_in_the_own_temporary_folder_are_named_and_green(inside: Suite) -> None:
@@ -222,7 +244,7 @@ def test_inside_nothing_is_left_at_all(inside: Suite) -> None:
     assert lines[-4:-2] == [
         "left in the run's own temporary folder: /tmp/left", "left in the run's own temporary folder: /dev/shm/left",
     ]  # fmt: skip
-    assert re.fullmatch(r"left behind: process [0-9]+: sleep 4321", lines[-2]), lines
+    assert re.fullmatch(left_behind(inside.folder), lines[-2]), lines
     assert sleepers() == []
     assert not Path("/tmp/left").exists()
     assert not Path("/dev/shm/left").exists()
@@ -282,3 +304,41 @@ def test_ctrl_c_is_red_and_says_how_far_it_came(suite: Suite) -> None:
     assert process.returncode == 1
     assert "red at once: pytest ended with exit code 2" in out
     assert closing(out.splitlines()) == "1 passed"
+
+
+# Where the time went
+
+BUSY = """
+import os, signal, subprocess, sys, time
+from tests.gate.record import counted
+SPIN = "import time\\nwhile time.process_time() < 0.5: pass\\nprint(flush=True)\\ntime.sleep(int(input()))"
+
+def spinning(*words):
+    words = [*words, sys.executable, "-c", SPIN]
+    one = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    one.told = one.stdout.readline()
+    return one
+"""
+
+
+@pytest.mark.parametrize("flags", [(), ("-n", "1")], ids=["one process", "a worker"])
+def test_the_cpu_of_each_file_is_recorded(suite: Suite, flags: tuple[str, ...]) -> None:
+    """Half a second each: of a test itself, of a child that ended, of one that lives on, and of a process of nobody."""
+    suite.write(
+        "test_busy.py",
+        head=BUSY,
+        itself="begin = time.process_time()\n    while time.process_time() < begin + 0.5: pass",
+        ended="spinning().communicate('0')",
+        living="global living; living = spinning()",
+        nobody="one = spinning('sh', '-c', 'exec 3<&0; \"$@\" <&3 & echo $!', 'sh')\n"
+        "    one.stdout.readline(); os.kill(counted(int(one.told)), signal.SIGKILL)",
+        last="living.communicate('0')",
+    )
+    suite.write("test_idle.py", a="pass")
+    record = suite.folder / "record.json"
+    suite.env["PYTEST_GATE_RECORD"] = str(record)
+    words = ["-m", "pytest", "-q", "-p", "tests.gate.record", *flags]
+    subprocess.run([sys.executable, *words], cwd=suite.folder, env=suite.env, check=True, capture_output=True)
+    used = json.loads(record.read_text())["cpu"]
+    assert 2.0 <= used["test_busy.py"] < 3.0, used
+    assert used["test_idle.py"] < 0.3, used

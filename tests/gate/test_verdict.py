@@ -103,6 +103,9 @@ def test_who_needs_second_looks_most_comes_first() -> None:
 
 
 def test_a_whole_run_says_where_its_time_went() -> None:
-    run = replace(GREEN, seconds=1474.4, cpu=2200.0, by_file={"tests/b.py": 12.0, "tests/a.py": 412.3})
-    assert Outcome(run).lines()[:3] == ["CPU: 2200 s in 1474 s", "  412 s  tests/a.py", "   12 s  tests/b.py"]
+    seconds, cpu = {"tests/b.py": 12.0, "tests/a.py": 412.3}, {"tests/a.py": 98.7, "tests/c.py": 1.0}
+    run = replace(GREEN, seconds=1474.4, cpu=2200.0, by_file=seconds, cpu_by_file=cpu)
+    assert Outcome(run).lines()[:3] == [
+        "CPU: 2200 s in 1474 s", "  412 s, CPU   99 s  tests/a.py", "   12 s, CPU    0 s  tests/b.py",
+    ]  # fmt: skip
     assert len(Outcome(replace(run, seconds=119.0)).lines()) == 1

@@ -52,6 +52,8 @@ class Run:
     """Files that could not be collected and workers that died, a line each."""
     by_file: Mapping[str, float] = field(default_factory=dict)
     """Seconds that the tests of each file took, one after the other."""
+    cpu_by_file: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of CPU that they used, with their children and the hosts that were left to their homes."""
     cpu: float = 0.0
     """Seconds of CPU, of all processes that ended in it."""
 
@@ -65,7 +67,10 @@ class Run:
         if self.seconds < _WHOLE_S or not self.by_file:
             return []
         files = sorted(self.by_file.items(), key=lambda one: -one[1])[:_SLOWEST]
-        return [f"CPU: {self.cpu:.0f} s in {self.seconds:.0f} s", *(f"{took:5.0f} s  {name}" for name, took in files)]
+        return [
+            f"CPU: {self.cpu:.0f} s in {self.seconds:.0f} s",
+            *(f"{took:5.0f} s, CPU {self.cpu_by_file.get(name, 0.0):4.0f} s  {name}" for name, took in files),
+        ]
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any] | None, exit_code: int, seconds: float, cpu: float = 0.0) -> Run:
@@ -80,6 +85,7 @@ class Run:
             tuple(Failure(**one) for one in record["failures"]),
             tuple(record["broken"]),
             record.get("seconds", {}),
+            record.get("cpu", {}),
             cpu,
         )
 

@@ -7,20 +7,26 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 SRC = Path(__file__).parents[2] / "src/remuda"
-SOURCES = {path: ast.parse(path.read_text()) for path in sorted(SRC.rglob("*.py"))}
 BACKENDS = {"local", "slurm", "lepton", "kubernetes"}
 DOCUMENTS = {"LocalBackend", "SlurmBackend", "LeptonBackend", "SlurmDeployment"}
 OWN = ("backends", "specs", "testing")
 """Rooms that may name backends."""
+
+
+@cache
+def sources() -> Mapping[Path, ast.Module]:
+    """Every module, read when a count is asked for: all workers import this file, and one counts."""
+    return {path: ast.parse(path.read_text()) for path in sorted(SRC.rglob("*.py"))}
 
 
 def names_backend(node: ast.expr) -> bool:
@@ -39,7 +45,7 @@ def asks_backend(node: ast.AST) -> bool:
 
 
 def backends_by_name() -> Iterator[str]:
-    for path, tree in SOURCES.items():
+    for path, tree in sources().items():
         if path.relative_to(SRC).parts[0] not in OWN:
             yield from (f"{path.relative_to(SRC)}:{node.lineno}" for node in ast.walk(tree) if asks_backend(node))  # type: ignore[attr-defined]
 
@@ -56,19 +62,21 @@ def names_kind(node: ast.AST) -> bool:
 
 def kinds_by_name() -> Iterator[str]:
     """Members of `Kind` where its traits are to be asked."""
-    for path, tree in SOURCES.items():
+    for path, tree in sources().items():
         nodes = [*ast.walk(tree)]
         if path.relative_to(SRC).parts[0] not in ("plan", "specs") and any(map(imports_kind, nodes)):
             yield from (f"{path.relative_to(SRC)}:{node.lineno}" for node in nodes if names_kind(node))  # type: ignore[attr-defined]
 
 
 def repeated_classes() -> Iterator[str]:
-    named = Counter(node.name for tree in SOURCES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    named = Counter(
+        node.name for tree in sources().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+    )
     yield from (name for name, count in named.items() if count > 1)
 
 
 def lines() -> Iterator[str]:
-    for path in SOURCES:
+    for path in sources():
         yield from path.read_text().splitlines()
 
 

@@ -26,12 +26,20 @@ import threading
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+from sqlalchemy import create_engine
 from tests.warm.command import warm
 
 from remuda.host.planner import Planner
 from remuda.look.kinds import READERS
+from remuda.store import migrate
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable
+
+    from sqlalchemy.engine import Connection
 
 LIMIT = 1 << 20
 HOST = "remuda.host.server:main"
@@ -189,6 +197,22 @@ def _end(error: BaseException) -> NoReturn:
     os._exit(code & 0xFF)
 
 
+def remember_schema() -> None:
+    """Let a new database have at once what all migrations come to: nearly every test has a new one."""
+    with create_engine("sqlite://").connect() as connection:
+        migrate._run(connection)
+        made = [*cast("sqlite3.Connection", connection.connection.driver_connection).iterdump()][1:-1]
+
+    def run(connection: Connection, migrations: Callable[[Connection], None] = migrate._run) -> None:
+        if migrate.revision(connection) or connection.dialect.name != "sqlite":
+            migrations(connection)
+        else:
+            for statement in made:
+                connection.exec_driver_sql(statement)
+
+    migrate._run = run
+
+
 def load() -> None:
     """Everything that hosts and commands load; neither threads nor the largest libraries are among it."""
     from remuda.cli import COMMANDS
@@ -196,6 +220,7 @@ def load() -> None:
     commands = {target.partition(":")[0] for target, _ in COMMANDS.values()}
     for name in (*MODULES, *sorted(commands)):
         import_module(name)
+    remember_schema()
     found = [name for name in UNWANTED if name in sys.modules]
     threads = len(list(Path("/proc/self/task").iterdir()))
     if found or threads > 1 or tempfile.tempdir is not None:

@@ -8,14 +8,16 @@ import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import asdict
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, StrictInt
+from starlette.routing import compile_path
 
 from remuda import __version__
 from remuda.backends.base import Log
@@ -38,10 +40,11 @@ from remuda.host.service import NewWorkload, Service, Verb
 from remuda.host.settings import SettingView, change_settings, settings_of
 from remuda.host.stream_api import add_stream
 from remuda.plan.model import Workload
+from remuda.specs.help import describe
 from remuda.specs.places import FLEET, planned_as
 from remuda.store import ops
 from remuda.views.unknown_allocs import note
-from remuda.views.workloads import ExplainView, HostView, LineView, WorkloadView
+from remuda.views.workloads import ExplainView, HostView, LineView, View, WorkloadView
 from remuda.wire.fields import alike
 from remuda.wire.place import PLACE, Place, marked
 
@@ -148,30 +151,30 @@ class PruneBody(BaseModel):
     """Seconds since the epoch."""
 
 
-class Facts(BaseModel):
-    """What the host says of itself."""
+class LateRoute(APIRoute):
+    """A route that is read when it is first called: to read all of them is most of what a host does when it starts."""
 
-    pid: int
-    node: str
-    home: str
-    database: str
-    started_at: float
+    def __init__(self, path: str, endpoint: Callable[..., Any], **said: Any) -> None:
+        self.path, self.endpoint, self.methods, self._said = path, endpoint, {*said["methods"]}, said
+        self.path_regex, self.path_format, self.param_convertors = compile_path(path)
+
+    def __getattr__(self, name: str) -> Any:
+        """What reading it comes to; until then it has what finds it."""
+        if "_said" not in self.__dict__:
+            raise AttributeError(name)
+        super().__init__(self.path, self.endpoint, **self.__dict__.pop("_said"))
+        return getattr(self, name)
 
 
 class App:
     """The API's routes over one service."""
 
     def __init__(
-        self, service: Service, reports: ReportServer, facts: Facts, stop: Callable[[], None], jobs: JobKeeper,
+        self, service: Service, reports: ReportServer, facts: dict[str, Any], stop: Callable[[], None], jobs: JobKeeper,
         campaigns: Campaigns, fleet: Fleet,
     ) -> None:  # fmt: skip
-        self.service = service
-        self.jobs = jobs
-        self.campaigns = campaigns
-        self.fleet = fleet
-        self.reports = reports
-        self.facts = facts
-        self.stop = stop
+        self.service, self.jobs, self.campaigns, self.fleet = service, jobs, campaigns, fleet
+        self.reports, self.facts, self.stop = reports, facts, stop
         self.planner = Planner(str(service.paths.root))
         self.feed = BoardFeed(Board(service), service.journal.fence, service.clock.now, service.lines)
 
@@ -182,15 +185,22 @@ class App:
         app.add_middleware(ErrorBoundary, log=self.service.paths.host_log)
         app.add_exception_handler(RemudaError, _answer_error)
         app.add_exception_handler(RequestValidationError, _answer_invalid)
-        router = app.router  # one that is included is built twice, which is most of what a host does when it starts
-        router.prefix = "/api/v1"
+        router = app.router
+        router.prefix, router.route_class = "/api/v1", LateRoute
         self._add_host(router)
         self._add_workloads(router)
-        self._add_database(router)
         add_nodes(router, Nodes.of(self.service, self.fleet.said))
         add_fleet(router, self.fleet, partial(self.service.supervisor.look, planned_as(FLEET)))
         add_stream(router, self.feed)
+        app.openapi = self._document  # type: ignore[method-assign]
         return app
+
+    @cache  # noqa: B019 - a host has one
+    def _document(self) -> dict[str, Any]:
+        """Of routes that are read anew: those that were called know no help texts."""
+        for model in View.__subclasses__():
+            describe(model)
+        return FastAPI.openapi(self.make())
 
     async def _meant(self, request: Request) -> None:
         """With `uid=UID` a call is about that workload alone, and about no other that has its name by now."""
@@ -198,26 +208,36 @@ class App:
             self.service.check_meant({request.path_params.get("name", ""): uid})
 
     def _add_host(self, router: APIRouter) -> None:
+        store = self.service.journal.store
+
         @router.get("/host", summary="The host process")
         async def host() -> HostView:
             return HostView(
-                **self.facts.model_dump(),
-                version=__version__,
-                python=sys.executable,
-                fence=self.service.journal.fence,
-                workloads=len(self.service.supervisor.wants),
-                live_tasks=self.service.live_tasks(),
-                reports=asdict(self.reports.counts),
-                slurm_conf=os.environ.get("SLURM_CONF", ""),
-                kubeconfig=os.environ.get("KUBECONFIG", ""),
-                note=note(self.service.still_forgotten()),
+                **self.facts, version=__version__, python=sys.executable, fence=self.service.journal.fence,
+                workloads=len(self.service.supervisor.wants), live_tasks=self.service.live_tasks(),
+                reports=asdict(self.reports.counts), note=note(self.service.still_forgotten()),
+                slurm_conf=os.environ.get("SLURM_CONF", ""), kubeconfig=os.environ.get("KUBECONFIG", ""),
                 fleet=self.fleet.view(),
-            )
+            )  # fmt: skip
 
         @router.post("/host/stop", summary="End the host; workloads go on running and the next host adopts them")
         async def stop() -> dict[str, int]:
             self.stop()
             return {"live_tasks": self.service.live_tasks()}
+
+        @router.get("/database", summary="State of the database")
+        async def database() -> dict[str, Any]:
+            return asdict(ops.status(store))
+
+        @router.post("/database/backup", summary="Copy the database while it is in use")
+        async def backup(body: BackupBody) -> dict[str, Any]:
+            size = await asyncio.to_thread(ops.backup, store, Path(body.to))
+            return {"to": body.to, "size_bytes": size}
+
+        @router.post("/database/prune", summary="Forget old stories, and workloads that have long been down")
+        async def prune(body: PruneBody) -> dict[str, Any]:
+            more = {"jobs": await self.jobs.prune(body.before), "campaigns": self.campaigns.prune(body.before)}
+            return asdict(self.service.prune(body.before)) | more
 
     def _add_workloads(self, router: APIRouter) -> None:
         service = self.service
@@ -237,10 +257,8 @@ class App:
 
         @router.post("/workloads/batch", summary="Bring workloads up, all or none", status_code=201)
         async def create_many(body: BatchBody) -> list[WorkloadView]:
-            starts = [
-                NewWorkload(**alike(NewWorkload, item) | {"workload": with_secrets(item.workload, item.secrets)})
-                for item in body.workloads
-            ]
+            taken = [(item, with_secrets(item.workload, item.secrets)) for item in body.workloads]
+            starts = [NewWorkload(**alike(NewWorkload, item) | {"workload": workload}) for item, workload in taken]
             return await accept(service, starts)
 
         @router.get("/workloads/{name}", summary="One workload with its tasks")
@@ -259,12 +277,11 @@ class App:
         async def jobs(name: str = "", brief: bool = False) -> Response:
             return Response(await self.jobs.answer(name, brief=brief), media_type="application/json")
 
-        self._add_many(router)
-        self._add_campaigns(router)
+        self._add_several(router)
         self._add_intents(router)
         self._add_stories(router)
 
-    def _add_many(self, router: APIRouter) -> None:
+    def _add_several(self, router: APIRouter) -> None:
         service = self.service
 
         @router.post("/workloads/batch/ending", summary="Shutdown progress of several workloads; ends leftovers")
@@ -280,7 +297,6 @@ class App:
                 return []
             return service.change_many(verb, body.names)
 
-    def _add_campaigns(self, router: APIRouter) -> None:
         @router.post("/campaigns", summary="Bring workloads up, so many at once, until each has done its job")
         async def begin(body: CampaignBody) -> dict[str, Any]:
             return await self.campaigns.begin(body)
@@ -351,35 +367,13 @@ class App:
 
         @router.get("/workloads/{name}/logs", summary="Output of a task, as text", response_class=StreamingResponse)
         async def logs(
-            name: str,
-            task: str = "",
-            follow: bool = False,
-            tail: Annotated[int, Query(ge=0)] = 0,
-            stderr: bool = False,
-            attempt: Annotated[int, Query(ge=0)] = 0,
-            marks: bool = False,
+            name: str, task: str = "", follow: bool = False, tail: Annotated[int, Query(ge=0)] = 0,
+            stderr: bool = False, attempt: Annotated[int, Query(ge=0)] = 0, marks: bool = False,
             after: Annotated[str, Query(pattern=PLACE)] = "",
-        ) -> StreamingResponse:
+        ) -> StreamingResponse:  # fmt: skip
             place = Place.read(after) if after else None
             log = service.logs(name, task, follow=follow, tail=tail, stderr=stderr, attempt=attempt, after=place)
             return StreamingResponse(_blocks(log, marks=marks), media_type="text/plain; charset=utf-8")
-
-    def _add_database(self, router: APIRouter) -> None:
-        store = self.service.journal.store
-
-        @router.get("/database", summary="State of the database")
-        async def database() -> dict[str, Any]:
-            return asdict(ops.status(store))
-
-        @router.post("/database/backup", summary="Copy the database while it is in use")
-        async def backup(body: BackupBody) -> dict[str, Any]:
-            size = await asyncio.to_thread(ops.backup, store, Path(body.to))
-            return {"to": body.to, "size_bytes": size}
-
-        @router.post("/database/prune", summary="Forget old stories, and workloads that have long been down")
-        async def prune(body: PruneBody) -> dict[str, Any]:
-            more = {"jobs": await self.jobs.prune(body.before), "campaigns": self.campaigns.prune(body.before)}
-            return asdict(self.service.prune(body.before)) | more
 
 
 async def _blocks(log: Log, *, marks: bool) -> AsyncGenerator[bytes, None]:

@@ -26,7 +26,7 @@ from remuda.base.disk.paths import StatePaths, state_paths
 from remuda.base.errors import Conflict, Fenced, RemudaError, Unwritable
 from remuda.base.secrets import lasting_secret
 from remuda.base.settings import database_url
-from remuda.host.app import App, Facts
+from remuda.host.app import App
 from remuda.host.fleet.fleet import Fleet
 from remuda.host.reconcilers.campaigns import Campaigns
 from remuda.host.reconcilers.every import every
@@ -159,8 +159,8 @@ class Host:
         reach = Reach(service)
         reports = ReportServer(lasting_secret(self.paths.report_secret), reach.take)
         await self._be_heard(service, reports)
-        facts = Facts(pid=me.pid, node=me.node, home=str(self.paths.root), database=self.store.address.shown,
-                      started_at=time.time())  # fmt: skip
+        facts = {"pid": me.pid, "node": me.node, "home": str(self.paths.root), "database": self.store.address.shown,
+                 "started_at": time.time()}  # fmt: skip
         app = App(service, reports, facts, self._stop.set, jobs, campaigns,
                   Fleet(self.paths, partial(self._be_heard, service, reports), reach.take))  # fmt: skip
         listener = self._listen()

@@ -50,7 +50,7 @@ FileName = Annotated[str, Field(pattern=r"^[\w-][\w.-]*$")]
 class Frozen(BaseModel):
     """Base of all plan documents: immutable, unknown fields refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
 
 class Role(StrEnum):

@@ -35,12 +35,7 @@ class Plain(str):
 class Strict(BaseModel):
     """Base of all specs: unknown keys are errors, values do not change, docstrings are the help text."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        str_strip_whitespace=False,
-        hide_input_in_errors=True,
-    )
+    model_config = ConfigDict(defer_build=True, extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 def plain_value(text: str) -> object:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class View(BaseModel):
     """Base of all views."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid")
 
 
 class TaskView(View):
@@ -96,6 +96,41 @@ class RoleView(View):
     wanted: int
 
 
+class RunView(View):
+    """What there is to say of a supervised run."""
+
+    mode: str
+    """`run_once` or `indefinite`."""
+    script: str
+    """As the user named it."""
+    job_id: str
+    """The scheduler's own name of the current attempt; empty on this machine."""
+    state: str
+    """The workload's phase."""
+    pool: str
+    """Partition that the current attempt was asked of, or runs in."""
+    pools: list[str]
+    """Where it may run, best first."""
+    node: str
+    attempt: int
+    restarts: int
+    """Attempts after the first, and restarts by the scheduler itself."""
+    heartbeat_at: float
+    """Last sign of life of the current attempt, seconds since the epoch; 0 for none yet."""
+    started_at: float
+    """When the current attempt was first seen running, 0 before."""
+    limit_at: float
+    """When its time limit ends it, 0 if unknown."""
+    keep_until: float
+    """When an indefinite run ends, 0 for never."""
+    progress: dict[str, float]
+    """What the script told last: `step`, `total` and its own numbers; empty when it tells nothing."""
+    cause: str
+    """Why the attempt before ended."""
+    never: str
+    """Why the scheduler will never start it as it is, empty otherwise."""
+
+
 class WorkloadView(View):
     """One workload."""
 
@@ -135,41 +170,6 @@ class WorkloadView(View):
     router: RouterView | None = None
     run: RunView | None = None
     """Only of a supervised run."""
-
-
-class RunView(View):
-    """What there is to say of a supervised run."""
-
-    mode: str
-    """`run_once` or `indefinite`."""
-    script: str
-    """As the user named it."""
-    job_id: str
-    """The scheduler's own name of the current attempt; empty on this machine."""
-    state: str
-    """The workload's phase."""
-    pool: str
-    """Partition that the current attempt was asked of, or runs in."""
-    pools: list[str]
-    """Where it may run, best first."""
-    node: str
-    attempt: int
-    restarts: int
-    """Attempts after the first, and restarts by the scheduler itself."""
-    heartbeat_at: float
-    """Last sign of life of the current attempt, seconds since the epoch; 0 for none yet."""
-    started_at: float
-    """When the current attempt was first seen running, 0 before."""
-    limit_at: float
-    """When its time limit ends it, 0 if unknown."""
-    keep_until: float
-    """When an indefinite run ends, 0 for never."""
-    progress: dict[str, float]
-    """What the script told last: `step`, `total` and its own numbers; empty when it tells nothing."""
-    cause: str
-    """Why the attempt before ended."""
-    never: str
-    """Why the scheduler will never start it as it is, empty otherwise."""
 
 
 class LineView(View):

@@ -32,13 +32,16 @@ if TYPE_CHECKING:
 
     Run = Callable[..., tuple[list[Any], Summary]]
 
-TEXT = pa.array(["a", "b"])
-BYTES = pa.array([b"\x00\xff", b"x"])
+#: Made where they are used: the first array of a process loads pandas.
+TEXT = ["a", "b"]
+BYTES = [b"\x00\xff", b"x"]
 
 
 def make(folder: Path, name: str, content: Any) -> Path:
-    """Write an input: a table (or arrays by name), text, or bytes; a dict makes a folder."""
+    """Write an input: a table, which a function makes, text, or bytes; a dict makes a folder."""
     path = folder / name
+    if callable(content):
+        content = content()
     if isinstance(content, dict):
         path.mkdir()
         for inner, item in content.items():
@@ -60,7 +63,7 @@ def refusal(echo: Run, source: Path | str, target: Path | str, **fields: Any) ->
 
 
 def twins() -> pa.Table:
-    return pa.Table.from_arrays([TEXT, TEXT, TEXT], names=["prompt", "x", "x"])
+    return pa.Table.from_arrays([pa.array(TEXT)] * 3, names=["prompt", "x", "x"])
 
 
 def cut_parquet() -> bytes:
@@ -77,35 +80,35 @@ def jsonl(*rows: Any) -> bytes:
 
 UNCHANGED = "--output: column 'n' cannot be written to parquet unchanged: "
 OUTPUTS = {
-    "two columns": ("in.parquet", twins(), "out.parquet", "--input: {source} has two columns 'x'"),
+    "two columns": ("in.parquet", twins, "out.parquet", "--input: {source} has two columns 'x'"),
     "two columns of csv": ("in.csv", "prompt,x,x\na,1,2\n", "out.csv", "--input: {source} has two columns 'x'"),
     "bytes to csv": (
         "in.parquet",
-        pa.table({"prompt": TEXT, "image": BYTES}),
+        lambda: pa.table({"prompt": TEXT, "image": BYTES}),
         "out.csv",
         "--output: column 'image' is binary: csv cannot store bytes",
     ),
     "bytes to jsonl": (
         "in.parquet",
-        pa.table({"prompt": TEXT, "image": BYTES}),
+        lambda: pa.table({"prompt": TEXT, "image": BYTES}),
         "out.jsonl",
         "--output: column 'image' is binary: jsonl cannot store bytes",
     ),
     "bytes inside": (
         "in.parquet",
-        pa.table({"prompt": TEXT, "image": pa.array([{"bytes": b"x"}, None])}),
+        lambda: pa.table({"prompt": TEXT, "image": pa.array([{"bytes": b"x"}, None])}),
         "out.jsonl",
         "--output: column 'image' is struct<bytes: binary>: jsonl cannot store bytes",
     ),
     "a type that csv lacks": (
         "in.parquet",
-        pa.table({"prompt": TEXT, "x": pa.array(["a", "b"], pa.string_view())}),
+        lambda: pa.table({"prompt": TEXT, "x": pa.array(["a", "b"], pa.string_view())}),
         "out.csv",
         "--output: column 'x' is string_view, which csv cannot hold: Unsupported Type:string_view",
     ),
     "a column error": (
         "in.parquet",
-        pa.table({"prompt": TEXT, "error": TEXT}),
+        lambda: pa.table({"prompt": TEXT, "error": TEXT}),
         "out.parquet",
         "--input: the input has a column 'error', which the output needs for itself",
     ),
@@ -149,7 +152,7 @@ INPUTS = {
         b'{"prompt": "a"}\n',
         "{source} cannot be read: Parquet magic bytes not found in footer",
     ),
-    "cut parquet": ("x.parquet", cut_parquet(), "{source} cannot be read: Parquet magic bytes not found in footer"),
+    "cut parquet": ("x.parquet", cut_parquet, "{source} cannot be read: Parquet magic bytes not found in footer"),
     "empty parquet": ("x.parquet", b"", "{source} cannot be read: Parquet file size is 0 bytes"),
     "ragged csv": (
         "x.csv",
@@ -164,19 +167,22 @@ INPUTS = {
     "other separator": ("x.csv", b"prompt;n\na;1\n", "--input: input {source} has none of the columns messages"),
     "other columns": (
         "x",
-        {"1.parquet": pa.table({"prompt": TEXT, "a": TEXT}), "2.parquet": pa.table({"prompt": TEXT})},
+        {"1.parquet": lambda: pa.table({"prompt": TEXT, "a": TEXT}), "2.parquet": lambda: pa.table({"prompt": TEXT})},
         "--input: {source}/2.parquet has no column 'a', which {source}/1.parquet has",
     ),
     "other types": (
         "x",
-        {"1.parquet": pa.table({"prompt": TEXT, "a": [1, 2]}), "2.parquet": pa.table({"prompt": TEXT, "a": TEXT})},
+        {
+            "1.parquet": lambda: pa.table({"prompt": TEXT, "a": [1, 2]}),
+            "2.parquet": lambda: pa.table({"prompt": TEXT, "a": TEXT}),
+        },
         "--input: column 'a' is string in {source}/2.parquet and int64 in {source}/1.parquet",
     ),
     "types that fit, values that do not": (
         "x",
         {
-            "1.parquet": pa.table({"prompt": TEXT, "a": [0.5, 2]}),
-            "2.parquet": pa.table({"prompt": TEXT, "a": [1, (1 << 53) + 1]}),
+            "1.parquet": lambda: pa.table({"prompt": TEXT, "a": [0.5, 2]}),
+            "2.parquet": lambda: pa.table({"prompt": TEXT, "a": [1, (1 << 53) + 1]}),
         },
         "column 'a' is int64 in {source}/2.parquet, and double for all files together: Integer value 9007199254740993",
     ),
@@ -361,8 +367,8 @@ def test_columns_of_later_files_are_kept(tmp_path: Path, echo: Run) -> None:
         tmp_path,
         "in",
         {
-            "1.parquet": pa.table({"prompt": TEXT, "n": pa.array([1, 2], pa.int32())}),
-            "2.parquet": pa.table({"prompt": TEXT, "n": [1 << 40, 0], "more": ["x", "y"]}),
+            "1.parquet": lambda: pa.table({"prompt": TEXT, "n": pa.array([1, 2], pa.int32())}),
+            "2.parquet": lambda: pa.table({"prompt": TEXT, "n": [1 << 40, 0], "more": ["x", "y"]}),
         },
     )
     echo(source, tmp_path / "out.parquet")

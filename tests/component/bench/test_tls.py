@@ -10,10 +10,6 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from tests.fakes.engine import Behaviour, Engine
 
 from remuda.base.errors import Unavailable
@@ -30,6 +26,11 @@ if TYPE_CHECKING:
 
 def certificate(folder: Path) -> tuple[Path, Path]:
     """Of 127.0.0.1, signed by itself, and its key."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "nobody")])
     now = dt.datetime.now(dt.UTC)

@@ -173,9 +173,16 @@ def test_a_scale_that_no_machine_carries_is_refused(herd: Home) -> None:
 
 
 def test_the_api_has_its_document(herd: Home) -> None:
+    herd.client.get("/workloads")  # what was called before is in it as all else
     document: dict[str, Any] = herd.client.get("/openapi.json")
     assert {"/api/v1/workloads", "/api/v1/workloads/{name}/explain", "/api/v1/host"} <= set(document["paths"])
-    assert "WorkloadView" in document["components"]["schemas"]
+    schemas = document["components"]["schemas"]
+    described = {"WorkloadView": "paused", "RunView": "cause", "NodeView": "cluster"}
+    assert {name: schemas[name]["properties"][field].get("description") for name, field in described.items()} == {
+        "WorkloadView": "What runs is left alone, nothing new is begun.",
+        "RunView": "Why the attempt before ended.",
+        "NodeView": "Name of the backend.",
+    }
 
 
 def test_the_socket_is_private(herd: Home) -> None:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from remuda.backends.kubernetes.client import Exists, KubernetesClient
+from remuda.backends.kubernetes.checking import Exists
+from remuda.backends.kubernetes.client import KubernetesClient
 from remuda.backends.kubernetes.config import EXEC_VERSIONS, Plugin, load
 from remuda.base.errors import BackendUnreachable, Conflict, Impossible, InputError, NotFound, Rejected
 

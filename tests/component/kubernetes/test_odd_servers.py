@@ -12,7 +12,8 @@ from aiohttp import web
 from tests.fakes.clock import FakeClock
 
 from remuda.backends.kubernetes import client as client_module
-from remuda.backends.kubernetes.client import Exists, KubernetesClient
+from remuda.backends.kubernetes.checking import Exists
+from remuda.backends.kubernetes.client import KubernetesClient
 from remuda.backends.kubernetes.config import Access
 from remuda.base.errors import BackendUnreachable, Conflict, Impossible, InputError, NotFound, Rejected, RemudaError
 

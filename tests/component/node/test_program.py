@@ -16,6 +16,7 @@ from tests.component.node.conftest import PATIENCE_S, PYTHON, until
 from tests.conftest import CALLERS_HOME
 
 from remuda.base.errors import InputError
+from remuda.node import zipapp
 from remuda.node.zipapp import BINDING, build_zipapp, deflated, program_path
 from remuda.wire import exit as codes
 from remuda.wire.process import ProcessId, is_alive
@@ -128,6 +129,13 @@ def test_the_file_is_the_same_whoever_builds_it(tmp_path: Path) -> None:
     before = paths[0].stat()
     assert build_zipapp(tmp_path / "shared") == paths[0]
     assert paths[0].stat() == before
+
+
+def test_what_is_compiled_beside_its_source_gives_the_same_bytes() -> None:
+    """Else two hosts would replace each other's for ever, where one finds the compiled file and the other does not."""
+    for name, path in zipapp._files().items():
+        text = path.read_bytes()
+        assert zipapp._compiled(name, text, path) == zipapp._compiled(name, text, None), name
 
 
 def test_the_name_follows_the_files_of_the_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import kubernetes_validate
 import pytest
 from tests.conftest import until
 
@@ -178,6 +177,8 @@ def test_every_behaviour_has_its_fact() -> None:
 
 
 def test_a_gang_of_four_succeeds(kubectl: Kubectl) -> None:
+    import kubernetes_validate
+
     kubectl.create(job("echo rank $JOB_COMPLETION_INDEX on $HOSTNAME", 4, gpus=1))
     kubectl("wait", "--for=condition=complete", "job/j", "--timeout=50s")
     found = kubectl.get("job", "j")

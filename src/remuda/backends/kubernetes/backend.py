@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from remuda.backends.base import Cluster, Feature, Handle, Life, Log, Observed, Rendered, Request, Stray
 from remuda.backends.kubernetes import config
-from remuda.backends.kubernetes.checking import check
-from remuda.backends.kubernetes.client import Exists, KubernetesClient
+from remuda.backends.kubernetes.checking import Exists, check
 from remuda.backends.kubernetes.observing import ENDS, JOB, Seen, is_over, is_suspended, observed, strays, vanished
 from remuda.backends.kubernetes.output import LOG, Keeper
 from remuda.backends.kubernetes.places import CLUSTER, SERVER, sent_anywhere, sent_to, where_of
@@ -46,6 +45,7 @@ from remuda.wire.exit import ExitRecord, unseal
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
+    from remuda.backends.kubernetes.client import KubernetesClient
     from remuda.backends.kubernetes.places import Where
     from remuda.backends.kubernetes.render import Doc, KubernetesSite
     from remuda.wire.place import Place
@@ -124,14 +124,15 @@ class KubernetesBackend:
             await client.close()
 
     def _client(self, where: Where) -> KubernetesClient:
-        """Who talks to a cluster.
-
-        Raises:
-            InputError: see `_access`.
-        """
+        """Who talks to a cluster; raises what `_access` does."""
         if where not in self._clients:
-            self._clients[where] = KubernetesClient(self._access(where))
+            self._clients[where] = self._connect(where)
         return self._clients[where]
+
+    def _connect(self, where: Where, *, timeout_s: float = 30.0) -> KubernetesClient:
+        from remuda.backends.kubernetes.client import KubernetesClient  # most hosts have no cluster to talk to
+
+        return KubernetesClient(self._access(where), timeout_s=timeout_s)
 
     def _access(self, where: Where) -> config.Access:
         """The way to a cluster.
@@ -157,7 +158,7 @@ class KubernetesBackend:
     @asynccontextmanager
     async def _once(self, where: Where, *, timeout_s: float = 30.0) -> AsyncIterator[KubernetesClient]:
         """The same for one question, as it is asked in loops that end with it."""
-        client = KubernetesClient(self._access(where), timeout_s=timeout_s)
+        client = self._connect(where, timeout_s=timeout_s)
         try:
             yield client
         finally:

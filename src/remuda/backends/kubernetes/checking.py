@@ -6,8 +6,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from remuda.backends.kubernetes.client import Exists
-from remuda.base.errors import BackendUnreachable, InputError, NotFound, Rejected
+from remuda.base.errors import BackendUnreachable, Conflict, InputError, NotFound, Rejected
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,6 +31,10 @@ _FIELDS: Final = (
     ("[memory]", "mem"), ("[cpu]", "cpus_per_task"), ("namespaces", "namespace"),
 )  # fmt: skip
 """What a server calls it -> the field that says it."""
+
+
+class Exists(Conflict):
+    """There is an object of that name: ours, when its annotations say so."""
 
 
 async def check(client: KubernetesClient, jobs: Iterable[Doc]) -> None:

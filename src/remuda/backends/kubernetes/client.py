@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 import aiohttp
 import orjson
 
+from remuda.backends.kubernetes.checking import Exists
 from remuda.backends.kubernetes.credentials import Credentials, Shown
 from remuda.base.clock import SystemClock
 from remuda.base.errors import BackendUnreachable, Conflict, Impossible, InputError, NotFound, Rejected, RemudaError
@@ -37,10 +38,6 @@ _REVIEWS: Final = "authorization.k8s.io/v1"
 _NAME: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 _PAGE, _LISTS, _AT_ONCE, _LINE, _SAID = 500, 3, 16, 1 << 20, 1000
 _DISCOVERED_S, _QUIET_S, _PATIENCE_S, _CONNECT_S = 600.0, 300.0, 20.0, 5.0
-
-
-class Exists(Conflict):
-    """There is an object of that name: ours, when its annotations say so."""
 
 
 class _Gone(NotFound):

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 
 from remuda.backends.base import Request, TaskKey, make_token
@@ -56,6 +55,8 @@ NEEDS = Resources(gpus=2, gpu_type="H100", cpus=4, mem_bytes=2**30, time_limit_s
 
 @pytest.mark.parametrize("server", SERVERS)
 def test_servers_take_it(server: str) -> None:
+    import kubernetes_validate
+
     secrets = {"KEY": Secret(file="/s/key"), "TOKEN": Secret(secret="hub/token")}
     for one in (request(), request(ALL, exclude=("n1", "n2"), needs=NEEDS, secret_env=secrets)):
         for doc in (*objects_of(render(one, SITE)), node_program(SITE)):

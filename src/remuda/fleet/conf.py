@@ -115,7 +115,7 @@ def slurm_conf(fleet: FleetConf) -> str:
         "DebugFlags": "NO_CONF_HASH",
         "CommunicationParameters": "NoAddrCache",  # a laptop gets another address
         "ReturnToService": "2",
-        "SchedulerParameters": "batch_sched_delay=0,sched_interval=2,sched_min_interval=0,bf_interval=2,bf_continue",
+        "SchedulerParameters": "batch_sched_delay=0,sched_interval=2,sched_min_interval=0,bf_interval=1,bf_continue",
         "SlurmdTimeout": str(slurmd_timeout_s(fleet.lease_s)),
         "MaxArraySize": "10001",
         "MaxJobCount": "20000",

@@ -14,6 +14,7 @@ import shlex
 import shutil
 import stat
 import sys
+import time
 from base64 import b64decode
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 0.3
 """Between two looks at what allocations wrote."""
+SOON_S, NEW_S = 0.05, 3.0
+"""The same while one is so new: its first lines are waited for."""
 AGAIN_S: Final = 2.0
 """After a head that did not answer."""
 _ERRAND: Final = Path(__file__).resolve().parents[2] / "node" / "errand.py"
@@ -205,6 +208,7 @@ class Carrier:
         self._turn, self._changing = asyncio.Lock(), asyncio.Lock()
         self._ask, self._tell, self._address = ask, tell, address
         self._all: dict[str, Carried] = {}
+        self._new_until = 0.0
         self._said: dict[str, str] = {}
         """What went wrong last, by token."""
 
@@ -227,7 +231,7 @@ class Carrier:
         server = await asyncio.start_unix_server(self._hear, self._home / SOCKET)
         async with server:
             while True:
-                pause_s = LOOK_S
+                pause_s = SOON_S if time.monotonic() < self._new_until else LOOK_S
                 for one in [one for one in self._all.values() if one.folder.exists()]:
                     try:
                         await self._mirror(one)
@@ -265,7 +269,7 @@ class Carrier:
             await writer.drain()
             await reader.read()  # before it has the lock it looks like one that has ended
             if made is not None:
-                self._all[made.token] = made
+                self._all[made.token], self._new_until = made, time.monotonic() + NEW_S
         except Exception as error:  # noqa: BLE001 - it asks again, and others are heard
             if not isinstance(error, OSError):  # else it was cancelled while it waited
                 self._complain("", f"a job got no files: {error!r}")

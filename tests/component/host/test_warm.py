@@ -7,8 +7,10 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ import pytest
 from tests.conftest import Home, at_once
 from tests.warm import forked
 from tests.warm.command import ask
+
+from remuda.store.tables import VERSION_TABLE
 
 SCRIPT = """#!/bin/bash
 #REMUDA --backend local
@@ -65,9 +69,17 @@ def told(home: Home) -> list[str]:
     return said.splitlines()
 
 
+def schema(home: Home) -> set[tuple[str, ...]]:
+    """What a database is made of, with the revision that it says."""
+    with closing(sqlite3.connect(home.paths.database)) as connection:
+        made = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+        return {*made, *connection.execute(f"SELECT * FROM {VERSION_TABLE}")}
+
+
 def test_a_forked_host_is_like_any_other(home: Home, cold_home: Home) -> None:
     assert home.cold != cold_home.cold
     assert told(home) == told(cold_home)
+    assert schema(home) == schema(cold_home) != set(), "what its database was made of is not what migrations make"
 
 
 def ended(process: subprocess.Popen[str], home: Home) -> list[object]:

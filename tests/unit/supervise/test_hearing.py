@@ -84,7 +84,7 @@ async def test_one_on_a_lost_node_is_begun_again_before_the_scheduler_gives_the_
     assert (bed.task(2).phase, bed.task(2).attempt) == (Phase.STOPPING, 1), "its node may be killing it"
     await speak(bed, (0, 1), 60)
     assert (bed.task(2).attempt, bed.task(2).cause, bed.task(2).failures) == (2, Cause.NODE, 0)
-    assert [(item.kind, item.node) for item in bed.journal.evidence(0.0)] == [("silent", "another-node")]
+    assert [(item.kind, item.node) for item in bed.journal.store.evidence(0.0)] == [("silent", "another-node")]
     (gone,) = [item for item in bed.journal.allocations("w") if item.token == old]
     assert (gone.cause, gone.reason) == (Cause.NODE, "its node does not say how it ended")
     bed.backend.hook = lambda _: None

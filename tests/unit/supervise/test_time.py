@@ -182,7 +182,7 @@ async def test_what_cannot_be_recorded_is_not_followed(bed: Bed, monkeypatch: py
         raise RemudaError("no space")
 
     with monkeypatch.context() as patch:
-        patch.setattr(bed.journal, "move_times", full)
+        patch.setattr("remuda.supervise.clock_jumps.move_times", full)
         bed.clock.set_by(DAY)
         await beat(bed, 60)
         assert bed.clock.drift() == DAY

@@ -72,10 +72,11 @@ class Alone:
         """`kill -9` of daemons, as `head/slurmctld` or `node/slurmd`."""
         for name in daemons:
             side, _, daemon = name.partition("/")
-            pid = (self.head() if side == "head" else self.node()).daemons.pid(daemon)
+            daemons = (self.head() if side == "head" else self.node()).daemons
+            pid = daemons.pid(daemon)
             assert pid, f"{name} does not live"
             os.kill(pid, signal.SIGKILL)
-            wait_until(lambda pid=pid: not Path(f"/proc/{pid}/exe").exists(), f"the end of {name}", 10)  # type: ignore[misc]
+            wait_until(lambda daemons=daemons, daemon=daemon: not daemons.pid(daemon), f"the end of {name}", 10)  # type: ignore[misc]
 
     def end(self) -> None:
         """Everything of it."""

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,11 @@ class Machine:
         return int(children[0]) if children else 0
 
     def _below(self) -> str:
-        pid = self._pid()
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split() if pid else []
-        return " ".join(Path(f"/proc/{one}/comm").read_text().strip() for one in children)
+        with suppress(OSError):  # one of them has just ended
+            pid = self._pid()
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split() if pid else []
+            return " ".join(Path(f"/proc/{one}/comm").read_text().strip() for one in children)
+        return ""
 
     def run(self, *words: str, check: bool = True, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """A command inside."""

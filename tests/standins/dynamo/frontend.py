@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import fcntl
 import json
 import os
 from pathlib import Path
@@ -34,8 +35,17 @@ class Frontend(engine.Engine):
 
 def listed() -> list[dict[str, Any]]:
     """Workers that live."""
-    found = [json.loads(path.read_text()) for path in Path(os.environ["DYN_FILE_KV"]).glob("*.json")]
-    return [worker for worker in found if Path(f"/proc/{worker['pid']}").exists()]
+    return [json.loads(path.read_text()) for path in Path(os.environ["DYN_FILE_KV"]).glob("*.json") if is_held(path)]
+
+
+def is_held(path: Path) -> bool:
+    """Whether the process that listed itself lives, on whichever machine."""
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def main() -> None:

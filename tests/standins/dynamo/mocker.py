@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import fcntl
 import json
 import os
 from pathlib import Path
@@ -28,11 +29,14 @@ def main() -> None:
     parser.add_argument("--disaggregation-mode", choices=["prefill", "decode"])
     known, _ = parser.parse_known_args()
     component = "prefill" if known.disaggregation_mode == "prefill" else "backend"
-    listed = Path(os.environ["DYN_FILE_KV"], f"{component}-{os.getpid()}.json")
-    listed.write_text(json.dumps({"model": known.model_name, "component": component, "pid": os.getpid()}))
+    path = Path(os.environ["DYN_FILE_KV"], f"{component}-{os.uname().nodename}-{os.getpid()}.json")
     engine.Engine = Worker  # type: ignore[misc]
     place = ["--host", os.environ["DYN_SYSTEM_HOST"], "--port", os.environ["DYN_SYSTEM_PORT"]]
-    asyncio.run(engine.run(engine.parser().parse_args(place)))
+    with path.open("w") as listed:
+        json.dump({"model": known.model_name, "component": component}, listed)
+        listed.flush()
+        fcntl.flock(listed, fcntl.LOCK_EX)  # as long as it lives
+        asyncio.run(engine.run(engine.parser().parse_args(place)))
 
 
 if __name__ == "__main__":

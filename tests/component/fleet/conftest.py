@@ -72,11 +72,11 @@ class Alone:
         """`kill -9` of daemons, as `head/slurmctld` or `node/slurmd`."""
         for name in daemons:
             side, _, daemon = name.partition("/")
-            daemons = (self.head() if side == "head" else self.node()).daemons
-            pid = daemons.pid(daemon)
+            there = (self.head() if side == "head" else self.node()).daemons
+            pid = there.pid(daemon)
             assert pid, f"{name} does not live"
             os.kill(pid, signal.SIGKILL)
-            wait_until(lambda daemons=daemons, daemon=daemon: not daemons.pid(daemon), f"the end of {name}", 10)  # type: ignore[misc]
+            wait_until(lambda there=there, daemon=daemon: not there.pid(daemon), f"the end of {name}", 10)  # type: ignore[misc]
 
     def end(self) -> None:
         """Everything of it."""

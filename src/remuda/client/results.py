@@ -63,8 +63,9 @@ def _packed(folder: Path, since: float) -> dict[str, Path]:
 
 def _is_whole(path: Path) -> bool:
     """Whether all of it has come: its node says so, or a last word is there, which comes after it."""
-    noted = path.with_name(KEEPS)
-    return path.with_name("exit.json").exists() or (noted.exists() and "done" in json.loads(noted.read_text()))
+    with suppress(OSError, ValueError):
+        return path.with_name("exit.json").exists() or "done" in json.loads(path.with_name(KEEPS).read_text())
+    return False
 
 
 def _is_wanted(name: str, wanted: str) -> bool:

@@ -370,3 +370,36 @@ def test_a_search_is_known_once_stored_points_answer_it(
     monkeypatch.setattr("remuda.cli.serve.sweep.connect", lambda: Host({"g": points(capsys, "--set", SEARCH)}))
     assert main(["sweep", "report", "g"]) == 0
     assert capsys.readouterr().err == "6 points, 6 drawn\n"
+
+
+def test_a_command_is_known_by_where_it_runs_and_by_its_script(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = folder / "ask.sh"
+    script.write_text("#!/bin/sh\n")
+    words = ("--set", "benchmark.type=custom", "--set", "benchmark.command=[./ask.sh, out]", "--set", "sweep.seqs=8")
+
+    def address() -> str:
+        return str(points(capsys, *words)[0]["address"])
+
+    first = address()
+    (folder / "out").write_text("what it wrote")
+    assert address() == first
+    script.write_text("#!/bin/sh\necho other\n")
+    second = address()
+    (folder / "elsewhere").mkdir()
+    for name in ("grid.yaml", "model", "ask.sh"):
+        (folder / "elsewhere" / name).symlink_to(folder / name)
+    monkeypatch.chdir(folder / "elsewhere")
+    assert len({first, second, address()}) == 3
+
+
+@pytest.mark.usefixtures("folder")
+def test_questions_to_one_deployment_have_one_environment(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remuda.cli.serve.sweeps.connect", lambda: None)
+    words = ["benchmark.type=lm-eval", "benchmark.tasks=[sums]", "sweep.seqs=8", "benchmark.env={HF_HOME: '/{isl}'}"]
+    said = [word for one in words for word in ("--set", one)]
+    assert main(["apply", "grid.yaml", "--sweep", "--no-wait", *said]) == 2
+    assert "benchmark.env: HF_HOME is not the same for all questions to a deployment" in capsys.readouterr().err

@@ -27,7 +27,7 @@ def show(words: Mapping[str, Any], *, again: bool, as_json: bool) -> int:
     """Print what would be measured of what these words of `apply` say; nothing is started or written."""
     facts = planning.facts_of()
     planned = plan_sweep(facts, **words)
-    points = sweeps.points_of(planned, again=again)
+    points = sweeps.points_of(planned, facts, again=again)
     bound = min(one.pop("max_running") for one in points)
     plans = [planning.plan("deployment", draft, facts) for draft in sweeps.unknown(planned, points).values()]
     if as_json:
@@ -50,7 +50,7 @@ def run(words: Mapping[str, Any], *, wait: bool, again: bool, as_json: bool) -> 
     """Have measured what is not known of what these words of `apply` say; 1 when points are missing in the end."""
     facts = planning.facts_of()
     planned = plan_sweep(facts, **words)
-    points = sweeps.points_of(planned, again=again)
+    points = sweeps.points_of(planned, facts, again=again)
     if all(one["state"] == KNOWN for one in points):
         say("nothing to measure: all points are known")
         with suppress(Conflict):  # what runs under its name is what `sweep` tells of

@@ -42,8 +42,8 @@ _GATED: Final = {"gpqa": "Idavidrein/gpqa"}
 _KEPT: Final = ".answers"
 
 
-def check(spec: QuestionFields) -> KnownTasks:
-    """See that there are such tasks; nothing is loaded of their questions.
+def check(spec: QuestionFields, *, gates: bool = True) -> KnownTasks:
+    """See that there are such tasks, and whether their `gates` are open; nothing is loaded of their questions.
 
     Raises:
         InputError: lm-eval is not installed, there is no task of a name, or a token is missing.
@@ -63,7 +63,7 @@ def check(spec: QuestionFields) -> KnownTasks:
             raise InputError(f"there is no task {name!r}", hint=near, where="tasks")
         data = next((data for begin, data in _GATED.items() if name.startswith(begin)), "")
         kept = Path(constants.HF_HUB_CACHE, f"datasets--{data.replace('/', '--')}")
-        if data and not get_token() and not kept.exists():
+        if gates and data and not get_token() and not kept.exists():
             said = f"accept its terms at https://huggingface.co/datasets/{data}, and say which variable has your token"
             hint = f"{said}: --hub-token-env NAME, or `hub_token: {{env: NAME}}` in a document"
             raise InputError(f"the questions of {name} are gated, and {HUB_TOKEN} is not set", hint=hint, where="tasks")
@@ -100,6 +100,7 @@ def measure(
 
     found = check(spec)
     asyncio.run(session.open())
+    address = question(spec, session)  # before lm-eval compiles what lies beside its tasks
     began, file = time.time(), source.endpoint_file
     load = Load(isl=0, osl=0, concurrency=next(iter(spec.concurrency), 0), api=spec.api)
     asked = spec.model_dump(mode="json", include={"api", *QuestionFields.model_fields}, exclude={"hub_token"})
@@ -116,7 +117,7 @@ def measure(
     made = _evaluate(spec, found, model)
     errors = [row["error"] for row in model.rows if row["error"]]
     scores, total = _scores(made), len(model.rows)
-    asked["question"] = question(spec, session)
+    asked["question"] = address
     asked |= {"lm_eval": version("lm-eval"), "versions": {one["task"]: one["version"] for one in scores}}
     accuracy = {
         **asked, "scores": scores, "asked": total, "failed": len(errors),
@@ -137,7 +138,11 @@ def question(spec: BenchmarkSpec, session: BenchSession) -> str:
     """The content address of these questions to an endpoint; of one with a config also before anything is asked."""
     said = spec.model_dump(mode="json", include={"api", *QuestionFields.model_fields}, exclude={"hub_token"})
     own = sorted(Path(spec.tasks_dir).rglob("*")) if spec.tasks_dir else []
-    stamps = [(str(path), (at := path.stat()).st_size, at.st_mtime_ns) for path in own if path.is_file()]
+    stamps = [
+        (str(path), (at := path.stat()).st_size, at.st_mtime_ns)
+        for path in own
+        if path.is_file() and path.parent.name != "__pycache__"
+    ]
     return session.address(Load(isl=0, osl=0), orjson.dumps([said, version("lm-eval"), stamps]).decode())
 
 

@@ -50,7 +50,7 @@ def advise(points: Iterable[Point], slo: Mapping[str, float], views: Iterable[Ma
         load = point.load
         shape = replace(load, rate=0.0, requests=0, duration_s=0.0, warmup=-1, seed=0, timeout_s=Load.timeout_s)
         shape = shape if load.is_open else replace(shape, concurrency=1)
-        if not load.arrival.startswith("trace:") and _value(load) != float("inf"):
+        if point.accuracy is None and not load.arrival.startswith("trace:") and _value(load) != float("inf"):
             groups[point.config or point.endpoint, point.model, point.hardware, load.is_open, shape].append(point)
     known = {view["labels"][CONFIG]: view for view in views if view["labels"].get(CONFIG)}
     found = [_of(key[-1], mine, slo, known.get(mine[0].config)) for key, mine in groups.items()]

@@ -114,12 +114,13 @@ def _measure(told: Mapping[str, Any], folder: Path) -> int:
     found: list[Point] = []
     counting: list[Point] = []
     codes: list[int] = []
+    ran: list[int] = []
     allowed = {"allow_suspect": is_swept, "allow_changed": is_swept}
     error: RemudaError | None = None
     try:
-        for one in asked:
+        for one in sorted(asked, key=_may_stumble):
             if "load" not in one:
-                codes.append(_run(one, folder, kept))
+                ran.append(_run(one, folder, kept))
                 continue
             spec, source = _source(one)
             plan = scaled(benchmarks.plan_of(spec, [source]), one["requests_each"], one["warmup_each"])
@@ -136,14 +137,21 @@ def _measure(told: Mapping[str, Any], folder: Path) -> int:
                 counting.append(point)
     except RemudaError as failed:
         error = failed
-    codes = [error.exit_code] if error else [*codes, job.exit_code(counting, **allowed)]
+    codes = [error.exit_code] if error else [*codes, *ran, job.exit_code(counting, **allowed)]
     code = min((code for code in codes if code), default=0)  # invalid before suspect
-    verdict = verdict_of(found, code, str(error or "") if found or error else f"ended with code {code}")
+    failed = next((code for code in ran if code), 0)
+    ends = f"a command ended with code {failed}" if failed else "" if found else "all commands have ended with 0"
+    verdict = verdict_of(found, code, str(error) if error else ends)
     write_atomic(folder / VERDICT, json.dumps(verdict, indent=1))
     if error:
         raise error
     drivers.say(verdict["verdict"])  # The last line is what its task is known by.
     return code
+
+
+def _may_stumble(told: Mapping[str, Any]) -> bool:
+    """Whether it is a command, or questions: where they fail, the endpoint serves the loads all the same."""
+    return "load" not in told or bool(told["load"].get("tasks"))
 
 
 def _source(told: Mapping[str, Any]) -> tuple[BenchmarkSpec, EndpointSource]:
@@ -173,7 +181,8 @@ def _run(told: Mapping[str, Any], folder: Path, kept: PointStore) -> int:
     try:
         code = subprocess.run(argv, env=env, cwd=told["cwd"] or None, check=False).returncode
     except OSError as error:
-        raise InputError(f"{argv[0]!r} cannot be started: {error.strerror}", where="benchmark.command") from error
+        drivers.say(f"{argv[0]!r} cannot be started in {told['cwd']}: {error.strerror}")
+        return 127
     drivers.say(f"{shlex.join(argv)}: exit code {code}")
     if code == 0:
         kept.ran(told["address"])

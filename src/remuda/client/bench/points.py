@@ -71,8 +71,11 @@ def write_report(
     """
     if png is not None:
         check_plotting("--png")
+        loads = [point for point in points if point.accuracy is None]
+        if not loads:
+            raise InputError("answers to questions have no chart", hint="leave --png out", where="--png")
     now = time.time()
     write_named(out, page(points, title=title, group=group, now=now).encode(errors="replace"))
     if png is not None:
-        write_named(png, picture.picture(graphs_of(points, group), title or title_of(points)))
+        write_named(png, picture.picture(graphs_of(loads, group), title or title_of(points)))
     return points

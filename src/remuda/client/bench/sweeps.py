@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shlex
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,13 +48,13 @@ if TYPE_CHECKING:
 
 KNOWN: Final = "known"
 """State of a point that is not measured any more."""
-COMMAND: Final = "command"
-"""Key of a point that is a command of the user's."""
-_RECORDED: Final = ("parameters", "params", "deployment", "repeats", "load", "address", SEARCH, COMMAND)
+COMMAND, ASKS = "command", "asks"
+"""Keys of points that are a command of the user's, or questions."""
+_RECORDED: Final = ("parameters", "params", "deployment", "repeats", "load", "address", SEARCH, COMMAND, ASKS)
 """What the host keeps of a point."""
 
 
-def points_of(planned: Planned, *, again: bool = False) -> list[dict[str, Any]]:
+def points_of(planned: Planned, facts: Looked, *, again: bool = False) -> list[dict[str, Any]]:
     """Every load of every recipe, and what is known of it: its points that count, as for `bench`.
 
     Raises:
@@ -68,7 +70,7 @@ def points_of(planned: Planned, *, again: bool = False) -> list[dict[str, Any]]:
         about |= {"deployment": names[config], "repeats": point.repeats, "max_running": point.max_running}
         told = told_of(plan.workload, plan.spec)
         servers = sum(group.count for group in plan.workload.groups if group.role.serves)
-        loads = _loads(told, servers, seen) if "load" in told else [_command(plan)]
+        loads = _loads(told, servers, seen) if "load" in told else [_command(plan, facts)]
         mine = known([{**about, **one} for one in loads], there)
         if again and (SEARCH in told or told["type"] not in LOADS):
             what = "a search" if SEARCH in told else told["type"]
@@ -96,8 +98,8 @@ def _loads(told: Mapping[str, Any], servers: int, seen: dict[str, BenchPlan]) ->
     if plan.spec.tasks:
         from remuda.client.bench import accuracy
 
-        accuracy.check(plan.spec)
-        return [{"load": ", ".join(plan.spec.tasks), "address": accuracy.question(plan.spec, session)}]
+        accuracy.check(plan.spec, gates=False)  # the token is the driver's
+        return [{"load": ", ".join(plan.spec.tasks), "address": accuracy.question(plan.spec, session), ASKS: True}]
     if SEARCH not in told:
         return [{"load": load.label, "address": address(load)} for load in plan.loads]
     hunt, said = search.hunt_of(told, plan), told[SEARCH]
@@ -106,10 +108,18 @@ def _loads(told: Mapping[str, Any], servers: int, seen: dict[str, BenchPlan]) ->
     return [{"load": label, "address": hashlib.sha256(question.encode()).hexdigest(), SEARCH: [told, servers]}]
 
 
-def _command(plan: Plan) -> dict[str, Any]:
+def _seen(facts: Looked, command: Sequence[str]) -> list[object]:
+    """Where a command is run, and the program and script of it as they are."""
+    cwd = facts.context(gpus=False).cwd
+    files = [path for word in command[:2] if os.path.isfile(path := os.path.join(cwd, word))]  # noqa: PTH113, PTH118 - it may be a long script
+    return [cwd, *([path, *facts.stamp(path)] for path in files)]
+
+
+def _command(plan: Plan, facts: Looked) -> dict[str, Any]:
     """A command of the user's, as a point: it is known once it has ended with 0."""
-    words = short(shlex.join(plan.spec.benchmark.command), 40)
-    return {"load": words, "address": command_address(plan.workload, plan.spec), COMMAND: True}
+    said = plan.spec.benchmark.command
+    address = command_address(plan.workload, plan.spec, _seen(facts, said))
+    return {"load": short(shlex.join(said), 40), "address": address, COMMAND: True}
 
 
 def measured(point: Mapping[str, Any], there: Measurements) -> tuple[list[Point], str]:
@@ -172,7 +182,7 @@ def begin(planned: Planned, points: Points, facts: Looked, host: HostClient) -> 
         if name in drafts:
             plan = planning.plan("deployment", drafts[name], facts)
             asked = [(one.spec, repeats[name, _words(each, is_one=is_one)]) for each, one in planned[config]]
-            swept = measuring(plan.workload, asked, facts.context(gpus=False).cwd)
+            swept = measuring(plan.workload, asked, facts.context(gpus=False).cwd, partial(_seen, facts))
             row = row_of(replace(plan, workload=swept), facts, secrets)
         said = json.dumps([[point["address"], point["repeats"]] for point in mine[name]])
         row["address"] = hashlib.sha256(said.encode()).hexdigest()[:16]
@@ -205,9 +215,13 @@ def points_in(host: HostClient, name: str) -> list[Point]:
     """
     there = benchmarks.by_address(benchmarks.store())
     found: dict[str, Point] = {}
-    for one in asked(host, name)["points"]:
+    points = asked(host, name)["points"]
+    for one in points:
         said = {PARAMETERS: one["parameters"] or one["deployment"]}
         found |= {point.name: replace(point, meta={**point.meta, **said}) for point in measured(one, there)[0]}
+    if points and all(COMMAND in one for one in points):
+        raise NotFound(f"sweep {name!r} has commands only, which leave no points",
+                       hint=f"see how they ended: remuda sweep status {name}")  # fmt: skip
     if not found:
         raise NotFound(
             f"nothing of sweep {name!r} is measured yet", hint=f"see how far it is: remuda sweep status {name}"
@@ -224,7 +238,11 @@ def compared(host: HostClient, a: str, b: str, floor: str, *, with_invalid: bool
     """
     share, sides = read_floor(floor), []
     for name in (a, b):
-        points = [point for point in points_in(host, name) if with_invalid or point.verdict != INVALID]
+        loads = [point for point in points_in(host, name) if point.accuracy is None]
+        if not loads:
+            hint = f"see the scores: remuda sweep report {name} -o FILE"
+            raise InputError(f"sweep {name!r} has no loads, and only those are compared", hint=hint)
+        points = [point for point in loads if with_invalid or point.verdict != INVALID]
         if not points:
             hint = "to see them all the same: --allow-invalid"
             raise InputError(f"all points of sweep {name!r} are invalid", hint=hint)

@@ -81,7 +81,16 @@ def is_known(plan: str, home: Path) -> bool:
     from remuda.bench.store import PointStore
 
     kept = PointStore(home / "bench")
-    return all(sum(point.verdict != INVALID for point in kept.of(one["address"])) >= one["repeats"] for one in points)
+    answers = [point for point in kept.points() if point.accuracy] if any("asks" in one for one in points) else []
+
+    def is_there(one: dict[str, Any]) -> bool:
+        if "command" in one:
+            return kept.has_run(one["address"])
+        said = [point for point in answers if (point.accuracy or {}).get("question") == one["address"]]
+        found = said if "asks" in one else kept.of(one["address"])
+        return sum(point.verdict != INVALID for point in found) >= int(one["repeats"])
+
+    return all(map(is_there, points))
 
 
 def counted(campaign: CampaignRow, rows: Iterable[CampaignItemRow]) -> dict[str, Any]:

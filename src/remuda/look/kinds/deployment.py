@@ -89,7 +89,9 @@ def plan_sweep(
             served = draft.name + one.loaded.spec.model_dump_json(exclude={"benchmark"})
             plan = plans.get(served) or planning.compiled("deployment", draft, facts, compile_serving)
             plans[served] = plan
-            bench = bench.model_copy(update={"tasks_dir": bench.tasks_dir and str(Path(bench.tasks_dir).absolute())})
+            bench = bench.model_copy(
+                update={"tasks_dir": bench.tasks_dir and str(Path(bench.tasks_dir).expanduser().absolute())}
+            )
             plan = replace(plan, spec=plan.spec.model_copy(update={"benchmark": bench}), draft=draft)
             found.setdefault(plan.workload.labels[CONFIG], []).append((one, plan))
     return found

@@ -27,7 +27,7 @@ from remuda.plan.model import (
 from remuda.specs.deployment import ANSWERS, LOADS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from remuda.specs.deployment import DeploymentSpec
 
@@ -117,29 +117,51 @@ def told(workload: Workload, spec: DeploymentSpec) -> dict[str, Any]:
     return {**loads, "requests_each": each, "warmup_each": -1, SEARCH: bench.search.model_dump()}
 
 
-def command_address(workload: Workload, spec: DeploymentSpec) -> str:
-    """The content address of a command on a deployment: one that has ended with 0 need not run again."""
-    said = [workload.labels.get(CONFIG, ""), spec.benchmark.command, _env(spec)]
+def command_address(workload: Workload, spec: DeploymentSpec, seen: Sequence[object]) -> str:
+    """The content address of a command on a deployment: one that has ended with 0 need not run again.
+
+    Args:
+        workload: of the deployment.
+        spec: of it.
+        seen: where the command is run, and what tells its files of today from those that lie there tomorrow.
+    """
+    said = [workload.labels.get(CONFIG, ""), spec.benchmark.command, _env(spec), seen]
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
-def measuring(workload: Workload, asked: Sequence[tuple[DeploymentSpec, int]], cwd: str) -> Workload:
+def measuring(
+    workload: Workload, asked: Sequence[tuple[DeploymentSpec, int]], cwd: str,
+    seen: Callable[[Sequence[str]], Sequence[object]],
+) -> Workload:  # fmt: skip
     """The workload of a deployment that ends once the points of several benchmarks are there, what is missing measured.
 
     Args:
         workload: of one of them, accepted.
         asked: those that differ in nothing but the benchmark, and how often each load is to be measured.
         cwd: where commands are run.
+        seen: of a command, see `command_address`.
+
+    Raises:
+        InputError: questions of theirs differ in a variable.
     """
+    key = asked[0][0].api_key  # of which the endpoint is
+    asked = [(spec.model_copy(update={"api_key": key}), repeats) for spec, repeats in asked]
     bench = next(group for group in workload.groups if group.name == BENCH)
     loads = [told(workload, spec) for spec, _ in asked]
     env, secrets = dict[str, str](), dict[str, Secret]()
     for one, (spec, repeats) in zip(loads, asked, strict=True):
         secrets |= _secrets(spec)
         if spec.benchmark.type == "custom":
-            one |= {"env": _env(spec), "cwd": cwd, "address": command_address(workload, spec)}
+            one |= {
+                "env": _env(spec),
+                "cwd": cwd,
+                "address": command_address(workload, spec, seen(spec.benchmark.command)),
+            }
         else:
             one["load"]["repeats"] = repeats
+            if other := [name for name, text in _late(spec).items() if env.get(name, text) != text]:
+                raise InputError(f"{other[0]} is not the same for all questions to a deployment",
+                                 hint="make them sweeps of their own: -n NAME", where="benchmark.env")  # fmt: skip
             env |= _late(spec)
     files = {TOLD: json.dumps({**loads[0], TOGETHER: loads}, indent=1)}
     env["REMUDA_HOME"] = bench.command.env["REMUDA_HOME"]

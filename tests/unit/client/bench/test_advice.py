@@ -52,6 +52,10 @@ def test_the_largest_throughput_that_keeps_the_target_and_what_lies_beside(
     assert bool(one.command) == bool(neighbours)
 
 
+def test_answers_to_questions_are_no_load() -> None:
+    assert advise([replace(point("a"), accuracy={"tasks": ["sums"]})], SLO, []) == []
+
+
 def test_invalid_points_were_not_measured_and_suspect_ones_are_no_answer() -> None:
     points = measured({1: 0.1, 4: 0.1, 8: 0.1})
     points[1:] = [replace(points[1], verdict=INVALID), replace(points[2], verdict=SUSPECT)]

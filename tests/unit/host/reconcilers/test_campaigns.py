@@ -14,7 +14,7 @@ from tests.unit.supervise.build import group
 from remuda.base.disk.paths import StatePaths
 from remuda.base.errors import Conflict, NotFound, Unwritable
 from remuda.bench.store import PointStore
-from remuda.host.reconcilers.campaign_bodies import CampaignBody, PlannedRow
+from remuda.host.reconcilers.campaign_bodies import CampaignBody, PlannedRow, is_known
 from remuda.host.reconcilers.campaigns import Campaigns
 from remuda.host.reconcilers.job_rows import JobKeeper
 from remuda.host.service import Service
@@ -341,6 +341,16 @@ async def test_what_the_other_sweep_has_measured_is_not_brought_up(site: Site) -
         await site.go(2)
     assert [row["outcome"] for row in site.campaigns.view("q")["rows"]] == ["done", "done"]
     assert sorted({token.split(".")[0] for token in site.swarms()}) == ["a", "c"], "`c` lacks a point that counts"
+
+
+async def test_what_answers_and_commands_of_another_came_to_is_not_brought_up(site: Site) -> None:
+    kept = PointStore(site.paths.root / "bench")
+    kept.write(replace(point(), id="x" * 20, accuracy={"question": "q"}), [], b"")
+    kept.ran("done")
+    cases = [("q", "asks", True), ("x" * 20, "asks", False), ("done", "command", True), ("other", "command", False)]
+    for address, what, is_there in cases:
+        plan = json.dumps({"points": [{"address": address, what: True, "repeats": 1}]})
+        assert is_known(plan, site.paths.root) is is_there, (address, what)
 
 
 async def test_two_pools_may_share_a_swarm(site: Site) -> None:

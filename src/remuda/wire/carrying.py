@@ -33,6 +33,8 @@ DOCUMENT, SCRIPT, WORK, SECRET = "child.json", "job.sh", "work", "of-secret."
 """Files of an allocation that are the head's, the folder that it works in, and how files of its secrets begin."""
 RESULTS: Final = "results.tar"
 """What a task made or changed where it worked, packed when it has ended."""
+ALWAYS: Final = ("report.json", "heartbeat", RESULTS, "exit.json")
+"""Files that come to the head however many others there are."""
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 _MOST_PARTS = 4
 _OF_THE_HEAD: Final = (DOCUMENT, SCRIPT, KEEPS, WORK, "report.key", "slurm.json", "crew.json")

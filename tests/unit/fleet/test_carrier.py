@@ -22,7 +22,7 @@ from remuda.fleet.carried.carrier import LOCK, SENT, Carried, Carrier
 from remuda.fleet.carried.folder import collect
 from remuda.host.fleet import carrying
 from remuda.host.fleet.carrying import Carrying
-from remuda.wire.carrying import KEEPS, RESULTS, WORK, Kept, Push
+from remuda.wire.carrying import KEEPS, RESULTS, WORK, Kept, Parcel, Push
 from remuda.wire.fleet import to_json
 from remuda.wire.report import Report
 
@@ -261,6 +261,53 @@ def test_of_many_files_those_beside_the_claim_come_and_the_last_word(
     for name in [*names, *(f"gpu/{number:03}" for number in range(9))]:
         (tmp_path / name).write_text("{}")
     assert Carried(tmp_path, FIRST, {})._names() == names
+
+
+def test_of_too_many_files_beside_the_claim_reports_and_results_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carrier, "MOST_FILES", 4)
+    always = ["heartbeat", "report.json", "results.tar", "exit.json"]
+    for name in [*always, *(f"a{number}" for number in range(9))]:
+        (tmp_path / name).write_text("{}")
+    assert Carried(tmp_path, FIRST, {})._names() == ["a0", "a1", "a2", "a3", *always]
+
+
+def test_of_files_that_cannot_be_unpacked_nothing_is_left_and_they_are_fetched_again(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    tar, name = tmp_path / "x.tar", "train/script-0/attempt-1-abcdefgh"
+    tar.write_text("no archive")
+    parcel = Parcel(name, {f"{name}/of-secret.KEY": [0o600, "word"]}, "node.pyz", "x.tar")
+    with pytest.raises(Unavailable, match="x.tar is spoilt, and fetched again"):
+        fleet.made()._made(FIRST, parcel, tar)
+    assert not tar.exists()
+    assert not [path for path in fleet.node.rglob("*") if path.is_file()]
+
+
+async def test_a_job_that_is_cancelled_while_it_gets_its_files_is_forgotten(fleet: Fleet) -> None:
+    one, there = fleet.made(), fleet.add(FIRST)
+    (there / LOCK).unlink()
+    ready = asyncio.Event()
+
+    async def fetch(*_: object) -> tuple[dict[str, str], Carried]:
+        await ready.wait()
+        return {"document": "x" * 1_000_000}, Carried(there, FIRST, {})
+
+    one._fetch = fetch  # type: ignore[method-assign,assignment]
+
+    async def ask() -> None:
+        while not (fleet.node / "slurm" / "carry.sock").exists():
+            await asyncio.sleep(0.01)
+        _, writer = await asyncio.open_unix_connection(fleet.node / "slurm" / "carry.sock")
+        writer.write(b'{"token": "x", "job": "7"}\n')
+        await writer.drain()
+        writer.transport.abort()
+        ready.set()
+
+    asking = asyncio.create_task(ask())
+    await fleet.carry(lambda: fleet.is_told(FIRST), one)
+    await asking
 
 
 @pytest.mark.parametrize(("limit", "most"), [("MOST_FILES", 12), ("MOST_IN_ALL", 600)])

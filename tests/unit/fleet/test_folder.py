@@ -50,6 +50,20 @@ def test_what_git_ignores_stays(root: Path, tmp_path: Path) -> None:
     assert names(packed(root, tmp_path)) == [".env", ".gitignore", "disk", "lib/model.py", "train.py"]
 
 
+def test_one_that_a_repository_above_ignores_travels_as_it_is(root: Path, tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / ".gitignore").write_text("*\n")
+    assert names(packed(root, tmp_path)) == ["data/big.bin", "disk", "lib/model.py", "train.py"]
+
+
+def test_what_is_too_large_with_its_headers_stays(tmp_path: Path) -> None:
+    made = tmp_path / "work" / "/".join("d" * 200 for _ in range(6))
+    made.mkdir(parents=True)
+    (made / "file").write_bytes(b"x" * 600)
+    folder.collect(tmp_path / "work", tmp_path / "results.tar", 10240 + 2049 + 600)
+    assert not (tmp_path / "results.tar").exists()
+
+
 def test_one_that_has_not_changed_is_one_file(root: Path, tmp_path: Path) -> None:
     first = packed(root, tmp_path)
     node = first.stat().st_ino

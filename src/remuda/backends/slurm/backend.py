@@ -245,7 +245,10 @@ class SlurmBackend:
                 missing.append(handle)
                 continue
             twins += queue.twins(handle)
-            kept = self.files.carried(handle.token)
+            try:
+                kept = self.files.carried(handle.token)
+            except BackendUnreachable:
+                kept = {"node": ""}  # of a node that is not heard: nothing is concluded of this one, and of others all
             answer = observing.live(line, handle.token, self.files, self._clock.now())
             if answer is not None and "full" in kept:
                 answer = replace(answer, reason=answer.reason or kept["full"])

@@ -14,6 +14,7 @@ import shlex
 import shutil
 import stat
 import sys
+import tarfile
 import time
 from base64 import b64decode
 from pathlib import Path
@@ -26,6 +27,7 @@ from remuda.fleet.carried.folder import clear, collect, prune, unpack
 from remuda.fleet.link import Stranger
 from remuda.wire.carrying import (
     ADDRESS_MARK,
+    ALWAYS,
     DOCUMENT,
     HOME_MARK,
     MOST_FILE,
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 0.3
 """Between two looks at what allocations wrote."""
+TURN_S: Final = 1.0
+"""One allocation is pushed at a time: others on this node, which may be heard by nothing else, wait no longer."""
 SOON_S, NEW_S = 0.05, 3.0
 """The same while one is so new: its first lines are waited for."""
 AGAIN_S: Final = 2.0
@@ -148,7 +152,7 @@ class Carried:
         found = [str(path.relative_to(self.folder)) for path in _files(self.folder)]
         wanted = sorted((name.startswith("exit"), not name.startswith("claim"), "/" in name, name) for name in found)
         names = [name for *_, name in wanted if is_inside(name)]
-        return [*names[:MOST_FILES], *(name for name in names[MOST_FILES:] if name == "exit.json")]
+        return [*names[:MOST_FILES], *(name for name in names[MOST_FILES:] if name in ALWAYS)]
 
     def _part(self, name: str, room: int) -> tuple[str, int, bytes, list[int]] | None:
         try:
@@ -261,19 +265,20 @@ class Carrier:
     # --- there -------------------------------------------------------------------------------------------------------
 
     async def _hear(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One job that asks for its files; it hangs up when it has their lock."""
+        """One job that asks for its files; it hangs up when it has their lock, or is cancelled: then it has ended."""
+        made = None
         try:
             said = json.loads(await asyncio.wait_for(reader.readline(), AGAIN_S))
             answer, made = await self._fetch(Errand(str(said["token"]), str(said["job"])))
             writer.write(json.dumps(answer).encode() + b"\n")
             await writer.drain()
             await reader.read()  # before it has the lock it looks like one that has ended
-            if made is not None:
-                self._all[made.token], self._new_until = made, time.monotonic() + NEW_S
         except Exception as error:  # noqa: BLE001 - it asks again, and others are heard
             if not isinstance(error, OSError):  # else it was cancelled while it waited
                 self._complain("", f"a job got no files: {error!r}")
         finally:
+            if made is not None:
+                self._all[made.token], self._new_until = made, time.monotonic() + NEW_S
             writer.close()
 
     async def _fetch(self, wanted: Errand) -> tuple[dict[str, str], Carried | None]:
@@ -282,7 +287,7 @@ class Carrier:
             program = await self._obtain(wanted.token, parcel.program)
             tar = await self._obtain(wanted.token, parcel.tar) if parcel.tar else None
             async with self._changing:
-                made = await asyncio.to_thread(self._unpack, wanted.token, parcel, tar)
+                made = await asyncio.to_thread(self._made, wanted.token, parcel, tar)
         except (Unavailable, Stranger, OSError) as error:
             self._complain(wanted.token, f"{wanted.token} waits for its files: {error}")
             return {}, None
@@ -309,6 +314,18 @@ class Carrier:
                 await asyncio.to_thread(os.fsync, file.fileno())
             part.replace(path)
         return path
+
+    def _made(self, token: str, parcel: Parcel, tar: Path | None) -> Carried:
+        """The allocation unpacked; nothing of it is left, no secret either, where that fails."""
+        try:
+            return self._unpack(token, parcel, tar)
+        except (RemudaError, OSError, tarfile.TarError) as error:
+            if token not in self._all:
+                shutil.rmtree(self._below(parcel.folder), ignore_errors=True)
+            if tar is not None and isinstance(error, tarfile.TarError):
+                tar.unlink(missing_ok=True)
+                raise Unavailable(f"{tar} is spoilt, and fetched again: {error}") from error
+            raise
 
     def _unpack(self, token: str, parcel: Parcel, tar: Path | None) -> Carried:
         for name, (mode, text) in parcel.files.items():
@@ -349,13 +366,14 @@ class Carrier:
                 await asyncio.to_thread(one.collect)
             except OSError as error:  # its end counts all the same
                 self._complain(f"{one.token}/{WORK}", f"what {one.token} made stays in {one.folder / WORK}: {error}")
+        until = time.monotonic() + TURN_S
         while (found := await asyncio.to_thread(one.next, lives=lives)) is not None:
             body, changed = found
             kept = await self._ask("mirror", body, Kept)
             if kept.foreign:
                 break
             await asyncio.to_thread(one.accept, changed, kept)
-            if lives and len(body) < PIECE_BYTES:
+            if (lives and len(body) < PIECE_BYTES) or time.monotonic() > until:
                 break
         if found is None and not lives:
             kept = await self._ask("mirror", to_json(Push(one.token, done=True)).encode(), Kept)

@@ -62,6 +62,8 @@ def collect(root: Path, path: Path, most: int) -> None:
     names = [name for name in found if stat.S_ISREG((root / name).lstat().st_mode)]
     if names and sum((root / name).lstat().st_size + 2048 for name in names) < most - 10240:  # with its headers
         _write(path, root, names)
+        if path.stat().st_size > most:
+            path.unlink()  # headers of long names: what is too large stays where it is
 
 
 def _write(path: Path, root: Path, names: Iterable[str]) -> Path:
@@ -106,7 +108,7 @@ def _names(root: Path) -> Iterator[str]:
     words = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     with suppress(OSError, subprocess.TimeoutExpired):
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=_GIT_S)
-        if done.returncode == 0:
+        if done.returncode == 0 and done.stdout:  # a repository above may ignore all of it
             for name in (os.fsdecode(name).rstrip("/") for name in done.stdout.split(b"\0") if name):
                 is_repository = not (root / name).is_symlink() and (root / name / ".git").exists()
                 yield from (f"{name}/{one}" for one in _names(root / name)) if is_repository else (name,)

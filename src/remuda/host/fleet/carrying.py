@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import secrets
+import threading
 import time
 from base64 import b64encode
 from contextlib import suppress
@@ -26,8 +27,9 @@ from remuda.base.errors import Rejected, Unavailable
 from remuda.base.units import show_size
 from remuda.fleet.carried.folder import pack
 from remuda.node.child.launch import SecretMissing, read_secret
-from remuda.node.records import HEARTBEAT, REPORT
+from remuda.node.records import REPORT
 from remuda.wire.carrying import (
+    ALWAYS,
     DOCUMENT,
     HOME_MARK,
     KEEPS,
@@ -35,7 +37,6 @@ from remuda.wire.carrying import (
     MOST_FILES,
     MOST_IN_ALL,
     PIECE_BYTES,
-    RESULTS,
     Errand,
     FilePart,
     Kept,
@@ -64,7 +65,6 @@ FULL: Final = (
     f"it has written more than {MOST_FILES:,} files, or {show_size(MOST_IN_ALL)}, beside its folder: nothing more of "
     "them comes to the head"
 )
-_ALWAYS: Final = (REPORT, HEARTBEAT, RESULTS, "exit.json")
 
 
 class Carrying:
@@ -78,6 +78,7 @@ class Carrying:
     def __init__(self, paths: StatePaths, take: Callable[[Report], None]) -> None:
         self._paths, self._take = paths, take
         self._left, self._store = Left(paths.workloads), paths.fleet / "folders"
+        self._packing, self._packed_at = threading.Lock(), dict[str, tuple[float, str]]()
 
     def proof(self) -> list[str]:
         """A file, and what is in it: who sees that at the same path shares this state directory."""
@@ -166,8 +167,19 @@ class Carrying:
             files[f"{name}/{key}"] = [0o600, read_secret(key.partition(".")[2], source, os.environ)]
         text = json.dumps(goes.document, ensure_ascii=False).replace(f"{root}/", f"{HOME_MARK}/")
         files[f"{name}/{DOCUMENT}"] = [0o600, text.replace(f'"{root}"', f'"{HOME_MARK}"')]
-        tar = pack(Path(goes.folder), self._store, self._paths.root).name if goes.folder else ""
+        tar = self._tar(goes.folder) if goes.folder else ""
         return Parcel(name, files, install_node_program(self._paths).name, tar)
+
+    def _tar(self, folder: str) -> str:
+        """Name of a packed folder; who asked before it began to be looked through has it with the others."""
+        asked = time.monotonic()
+        with self._packing:
+            began, name = self._packed_at.get(folder, (0.0, ""))
+            if began < asked:
+                began = time.monotonic()
+                name = pack(Path(folder), self._store, self._paths.root).name
+                self._packed_at[folder] = began, name
+            return name
 
     def _kept(self, token: str) -> dict[str, Any]:
         return self._left.carried(token) if is_token(token) else {}
@@ -213,7 +225,7 @@ class Carrying:
                 piece, data = data[:size], data[size:]
                 if len(piece) != size:
                     raise ValueError(f"{name} is not whole")
-                is_left = name in sizes or ("full" in noted and name not in _ALWAYS)
+                is_left = name in sizes or ("full" in noted and name not in ALWAYS)
                 if not is_left and not self._write(folder, how, name, at, piece):
                     sizes[name] = _size(folder / name)
                 elif name == REPORT:

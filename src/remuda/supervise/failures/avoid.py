@@ -122,10 +122,12 @@ def _wanted(backend: Backend, cluster: Cluster, want: Want, tasks: Iterable[Task
     """How many of these nodes the tasks that can run on no others have at once, or want; 0 where they need not."""
     if want.workload.has_parts:
         return 0
-    among, counts = {node.name for node in nodes}, Counter[str]()
     going = Counter(
         (one.key.group, one.pool) for one in tasks if one.backend == backend.name and one.phase not in FINAL
     )
+    if going.total() < 2:
+        return 0  # what one task needs is `needed`
+    among, counts = {node.name for node in nodes}, Counter[str]()
     for (name, pool), count in going.items():
         there = {node.name for node in _open_to(backend, cluster, want.workload, name, pool)[1]}
         counts[name] += count if there and there <= among else 0

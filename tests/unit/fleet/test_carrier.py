@@ -279,7 +279,7 @@ def test_of_files_that_cannot_be_unpacked_nothing_is_left_and_they_are_fetched_a
     tar, name = tmp_path / "x.tar", "train/script-0/attempt-1-abcdefgh"
     tar.write_text("no archive")
     parcel = Parcel(name, {f"{name}/of-secret.KEY": [0o600, "word"]}, "node.pyz", "x.tar")
-    with pytest.raises(Unavailable, match="x.tar is spoilt, and fetched again"):
+    with pytest.raises(Unavailable, match=r"x\.tar is spoilt, and fetched again"):
         fleet.made()._made(FIRST, parcel, tar)
     assert not tar.exists()
     assert not [path for path in fleet.node.rglob("*") if path.is_file()]

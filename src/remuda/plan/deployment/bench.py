@@ -160,8 +160,9 @@ def measuring(
         else:
             one["load"]["repeats"] = repeats
             if other := [name for name, text in _late(spec).items() if env.get(name, text) != text]:
-                raise InputError(f"{other[0]} is not the same for all questions to a deployment",
-                                 hint="say the same for all, or sweep them one after the other", where="benchmark.env")  # fmt: skip
+                sentence = f"{other[0]} is not the same for all questions to a deployment"
+                hint = "say the same for all, or sweep them one after the other"
+                raise InputError(sentence, hint=hint, where="benchmark.env")
             env |= _late(spec)
     files = {TOLD: json.dumps({**loads[0], TOGETHER: loads}, indent=1)}
     env["REMUDA_HOME"] = bench.command.env["REMUDA_HOME"]

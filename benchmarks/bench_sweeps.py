@@ -48,7 +48,8 @@ def write(home: BenchHome, **changes: Any) -> None:
 def know(home: BenchHome, count: int) -> None:
     """Store a point for each of the first deployments."""
     with patch.dict(os.environ, home.env), chdir(home.root):
-        found = sweeps.points_of(plan_sweep(planning.facts_of(), ("grid.yaml",)))
+        facts = planning.facts_of()
+        found = sweeps.points_of(plan_sweep(facts, ("grid.yaml",)), facts)
     keep([replace(point(), id=one["address"]) for one in found[:count]], home.root / "home")
 
 

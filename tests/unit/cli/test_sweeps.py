@@ -377,7 +377,8 @@ def test_a_command_is_known_by_where_it_runs_and_by_its_script(
 ) -> None:
     script = folder / "ask.sh"
     script.write_text("#!/bin/sh\n")
-    words = ("--set", "benchmark.type=custom", "--set", "benchmark.command=[./ask.sh, out]", "--set", "sweep.seqs=8")
+    said = ("benchmark.type=custom", "benchmark.command=[./ask.sh, --to, out]", "sweep.seqs=8")
+    words = [word for one in said for word in ("--set", one)]
 
     def address() -> str:
         return str(points(capsys, *words)[0]["address"])

@@ -59,8 +59,9 @@ def test_one_that_a_repository_above_ignores_travels_as_it_is(root: Path, tmp_pa
 def test_what_is_too_large_with_its_headers_stays(tmp_path: Path) -> None:
     made = tmp_path / "work" / "/".join("d" * 200 for _ in range(6))
     made.mkdir(parents=True)
-    (made / "file").write_bytes(b"x" * 600)
-    folder.collect(tmp_path / "work", tmp_path / "results.tar", 10240 + 2049 + 600)
+    for number in range(20):
+        (made / f"{number}").write_bytes(b"x" * 600)
+    folder.collect(tmp_path / "work", tmp_path / "results.tar", 10241 + 20 * 2648)
     assert not (tmp_path / "results.tar").exists()
 
 

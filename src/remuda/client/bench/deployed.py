@@ -139,8 +139,8 @@ def _measure(told: Mapping[str, Any], folder: Path) -> int:
         error = failed
     codes = [error.exit_code] if error else [*codes, *ran, job.exit_code(counting, **allowed)]
     code = min((code for code in codes if code), default=0)  # invalid before suspect
-    failed = next((code for code in ran if code), 0)
-    ends = f"a command ended with code {failed}" if failed else "" if found else "all commands have ended with 0"
+    wrong = next((one for one in ran if one), 0)
+    ends = f"a command ended with code {wrong}" if wrong else "" if found else "all commands have ended with 0"
     verdict = verdict_of(found, code, str(error) if error else ends)
     write_atomic(folder / VERDICT, json.dumps(verdict, indent=1))
     if error:
